@@ -1,4 +1,4 @@
-"""Shared by the tests of compat: generated blocks and messages, and the settings of hypothesis."""
+"""Shared by the tests of compat: blocks and messages, also generated, settings of hypothesis, and a model."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from amplifier_context_core.compat import (
     ContentBlock,
     ImageBlock,
+    MemoryContextStore,
     Message,
     OtherBlock,
     TextBlock,
@@ -89,3 +90,26 @@ def talk(count: int) -> list[Message]:
 
 def dicts(messages: Iterable[Message]) -> list[dict[str, Any]]:
     return [message.to_dict() for message in messages]
+
+
+class Scribe:
+    """A model that summarises, and records its prompts."""
+
+    def __init__(self, summary: Any = "They talked.") -> None:
+        self.summary = summary
+        self.prompts: list[str] = []
+
+    async def __call__(self, prompt: str) -> Any:
+        self.prompts.append(prompt)
+        if isinstance(self.summary, BaseException):
+            raise self.summary
+        return self.summary
+
+    @property
+    def prompt(self) -> str:
+        assert len(self.prompts) == 1
+        return self.prompts[0]
+
+
+async def of(*messages: Message | dict[str, Any]) -> MemoryContextStore:
+    return await MemoryContextStore.from_history(messages)

@@ -2,25 +2,190 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from amplifier_context_core.compat import ContextStore, MemoryContextStore, Message
-from tests.compat.context_contract import ContextStoreContract, Listed
+from amplifier_context_core import (
+    ConfigError,
+    ContextManager,
+    InvalidMessage,
+    MemoryStore,
+    Store,
+    StoreError,
+    open_store,
+)
+from amplifier_context_core.compat import (
+    ContextStore,
+    ImageBlock,
+    MemoryContextStore,
+    Message,
+    StoredContext,
+    TextBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
+from amplifier_context_core.messages.tokens import count_message_tokens
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_testing import check_request
+from tests.compat.samples import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
+from tests.laws.histories import conversations, flat
+from tests.messages import SIGNED
+
+TYPED = [
+    user("Look at a."),
+    calls("a"),
+    answers("a"),
+    Message("user", [ImageBlock("image/png", PNG)]),
+    Message("assistant", [TextBlock("one"), TextBlock("two")], extra={"metadata": {"model": "m"}}),
+]
+TOKENS = b'{"amplifier_context_compat_tokens": %s}'
+WIRE: list[dict[str, Any]] = [
+    {"role": "system", "content": "Be careful.", "unknown": {"kept": [1]}},
+    {"role": "user", "content": "hi", "metadata": {"timestamp": "2026-01-01T00:00:00.000+00:00"}},
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "tool": "read", "arguments": {}}]},
+    {"role": "tool", "tool_call_id": "a", "name": "read", "content": "out"},
+    {"role": "assistant", "content": [SIGNED]},
+]
 
 
-class TestMemoryContextStore(ContextStoreContract):
+class Listed(ContextStore):
+    """A minimal subclass: the five methods, and nothing else."""
+
+    def __init__(self, session_id: str = "mine") -> None:
+        self._id = session_id
+        self._messages: list[dict[str, Any]] = []
+
+    @property
+    def session_id(self) -> str:
+        return self._id
+
+    async def append(self, message: Message | Mapping[str, Any]) -> None:
+        made = message if isinstance(message, Message) else Message.from_dict(message)
+        self._messages.append(made.to_dict())
+
+    async def get_history(self) -> list[Message]:
+        return [Message.from_dict(message) for message in self._messages]
+
+    async def clear(self) -> None:
+        self._messages.clear()
+
+    async def fork(self) -> Listed:
+        return await Listed.from_context(self, session_id=f"{self._id}-fork")
+
+
+class ContextStoreContract:
+    """The contract of every context store."""
+
     @pytest.fixture
+    @abstractmethod
     def context(self) -> ContextStore:
-        return MemoryContextStore()
+        """A new conversation."""
+
+    async def test_dicts_are_returned_typed_and_convert_to_the_same_dicts(self, context: ContextStore) -> None:
+        for message in WIRE:
+            await context.append(message)
+        history = await context.get_history()
+        assert [message.role for message in history] == ["system", "user", "assistant", "user", "assistant"]
+        assert history[2].content == [ToolUseBlock("a", "read", {})]
+        assert history[3].content == [ToolResultBlock("a", "out")]
+        assert dicts(history) == WIRE
+
+    async def test_changing_what_went_in_or_came_out_changes_nothing_kept(self, context: ContextStore) -> None:
+        raw = {"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
+        typed = calls("a")
+        await context.append(raw)
+        await context.append(typed)
+        raw["content"].clear()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        typed.content.clear()
+        for message in await context.get_history():
+            message.content.clear()
+            message.extra.clear()
+        use = (await context.get_history())[1].content[0]
+        assert isinstance(use, ToolUseBlock)
+        use.input["path"] = "changed"
+        history = await context.get_history()
+        assert history[0] == Message("user", "x", extra={"metadata": {"a": [1]}})
+        assert history[1] == calls("a")
+
+    @pytest.mark.parametrize("bad", [None, {"role": "robot"}, {"role": "tool", "content": "x"}])
+    async def test_a_malformed_message_is_refused_and_nothing_stored(self, context: ContextStore, bad: Any) -> None:
+        await context.append(user())
+        with pytest.raises(InvalidMessage):
+            await context.append(bad)
+        assert await context.get_history() == [user()]
+
+    async def test_clearing_forgets_the_messages_and_keeps_the_id(self, context: ContextStore) -> None:
+        before = context.session_id
+        await context.clear()
+        await context.extend(TYPED)
+        assert await context.search("Look")
+        await context.clear()
+        assert await context.get_history() == await context.search("Look") == []
+        await context.append(says())
+        assert await context.get_history() == [says()]
+        assert context.session_id == before
+
+    async def test_a_fork_goes_its_own_way_under_an_id_of_its_own(self, context: ContextStore) -> None:
+        await context.extend([*TYPED, *WIRE])
+        await context.set_context_tokens(30, 7)
+        fork = await context.fork()
+        assert fork.session_id != context.session_id
+        assert dicts(await fork.get_history()) == dicts(await context.get_history())
+        assert await fork.get_context_tokens() == (30, 7)
+        await fork.append(says("in the fork"))
+        await context.append(says("in the original"))
+        await context.append(says("again"))
+        await fork.set_context_tokens(1, 1)
+        assert (await fork.get_history())[len(TYPED + WIRE) :] == [says("in the fork")]
+        assert (await context.get_history())[len(TYPED + WIRE) :] == [says("in the original"), says("again")]
+        assert await context.get_context_tokens() == (30, 7)
+        await context.clear()
+        assert len(await fork.get_history()) == len(TYPED + WIRE) + 1
+        await context.close()
+        await fork.close()
+
+    async def test_a_search_returns_the_best_messages_first_as_they_were_given(self, context: ContextStore) -> None:
+        await context.extend(
+            [user("Where is the parser?"), *talk(4), calls("parser"), answers("parser", content="class Parser: pass")]
+        )
+        await context.append({"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"})
+        found = await context.search("parser.py", 2)
+        assert [message.to_dict() for message in found[:1]] == [
+            {"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"}
+        ]
+        assert len(found) == 2
+        assert answers("parser", content="class Parser: pass") in await context.search('"class Parser"')
+        assert await context.search("nowhere_to_be_found") == []
+        assert await context.search("parser", 0) == []
+        assert await context.search("") == []
+
+    @pytest.mark.parametrize("count", [-1, True])
+    async def test_tokens_that_are_no_count_are_refused(self, context: ContextStore, count: Any) -> None:
+        with pytest.raises(ConfigError, match=r"^input_tokens.*whole number"):
+            await context.set_context_tokens(count, 0)
+        assert await context.get_context_tokens() == (0, 0)
+
+    async def test_closing_twice_is_a_no_op_and_a_closed_conversation_can_be_gone_on_with(
+        self, context: ContextStore
+    ) -> None:
+        await context.append(user())
+        await context.close()
+        await context.close()
+        await context.append(says())
+        assert await context.get_history() == [user(), says()]
 
 
-class TestASubclassOfFiveMethods(ContextStoreContract):
-    @pytest.fixture
-    def context(self) -> ContextStore:
-        return Listed()
+class TestInMemoryAndASubclassOfFiveMethods(ContextStoreContract):
+    @pytest.fixture(params=[MemoryContextStore, Listed])
+    def context(self, request: pytest.FixtureRequest) -> ContextStore:
+        return request.param()
 
     def test_a_class_that_lacks_one_cannot_be_made(self) -> None:
         class Half(ContextStore):
@@ -28,3 +193,171 @@ class TestASubclassOfFiveMethods(ContextStoreContract):
 
         with pytest.raises(TypeError, match="get_history"):
             Half()  # pyright: ignore[reportAbstractUsage]
+
+
+class FullDisk(MemoryStore):
+    """A store that refuses to write once its disk is full."""
+
+    full = False
+
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+        if self.full:
+            raise StoreError("no space left on the device")
+        await super().append(session_id, entries)
+
+
+@pytest.mark.parametrize("scheme", ["memory", "jsonl", "sqlite"])
+class TestStoredContext(ContextStoreContract):
+    @pytest.fixture
+    async def store(self, scheme: str, tmp_path: Path) -> AsyncIterator[Store]:
+        store = open_store("memory:" if scheme == "memory" else f"{scheme}:{tmp_path / 'sessions'}")
+        yield store
+        await store.close()
+
+    @pytest.fixture
+    def context(self, store: Store) -> ContextStore:
+        return StoredContext(store, "mine")
+
+    async def test_a_session_is_gone_on_with_by_another_object(self, store: Store) -> None:
+        first = await StoredContext.from_history([*TYPED, *WIRE], store=store, session_id="s")
+        await first.set_context_tokens(12, 34)
+        await first.close()
+        second, third = StoredContext(store, "s"), StoredContext(store, "s")
+        assert await second.get_context_tokens() == await third.get_context_tokens() == (12, 34)
+        await second.set_context_tokens(12, 35)
+        assert await third.get_context_tokens() == (12, 35)
+        await second.append(user("more"))
+        assert len(await second.get_history()) == len(TYPED + WIRE) + 1
+        assert await second.get_context_tokens() == (12, 35)
+        await second.clear()
+        assert await third.get_context_tokens() == (0, 0)
+
+    async def test_entries_are_as_the_core_makes_them(self, store: Store) -> None:
+        context = StoredContext(store, "s", clock=lambda: "2026-02-03T04:05:06.000+00:00")
+        await context.extend([user("one"), calls("a"), answers("a")])
+        await context.append({**WIRE[1], "content": "two"})
+        await context.append({"role": "assistant", "content": "done", "model": "m-1"})
+        entries = await store.read("s")
+        assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
+        assert [entry.turn for entry in entries] == [1, 1, 1, 2, 2]
+        assert [entry.human for entry in entries] == [True, False, False, True, False]
+        assert entries[1].call_ids == entries[2].answered_ids == ("a",)
+        assert [entry.tokens for entry in entries] == [count_message_tokens(entry.message) for entry in entries]
+        assert [entry.created[:10] for entry in entries[2:4]] == ["2026-02-03", "2026-01-01"]
+        assert entries[4].response is not None
+        assert entries[4].response.model == "m-1"
+
+    async def test_of_several_messages_all_are_stored_or_none(self, store: Store) -> None:
+        context = StoredContext(store, "s")
+        with pytest.raises(InvalidMessage, match=r"^messages\[2\]\.role: is missing"):
+            await context.extend([user(), says(), {"content": "x"}])
+        assert await context.get_history() == []
+        assert await store.sessions() == []
+
+    async def test_of_no_messages_nothing_is_made_and_a_session_that_is_there_is_not_begun_again(
+        self, store: Store
+    ) -> None:
+        await (await StoredContext.from_history([], store=store, session_id="s")).clear()
+        assert await store.sessions() == []
+        await StoredContext.from_history(TYPED, store=store, session_id="s")
+        with pytest.raises(StoreError, match="'s' has a history already"):
+            await StoredContext.from_history([user()], store=store, session_id="s")
+        assert await StoredContext(store, "s").get_history() == TYPED
+
+    async def test_a_managers_checkpoint_is_left_alone_and_tokens_last_as_long_as_the_object(
+        self, store: Store
+    ) -> None:
+        context = await StoredContext.from_history(TYPED, store=store, session_id="s")
+        await store.save_checkpoint("s", 2, b'{"version": 1}')
+        await context.set_context_tokens(12, 34)
+        assert await store.load_checkpoint("s") == b'{"version": 1}'
+        assert await context.get_context_tokens() == (12, 34)
+        assert await (await context.fork()).get_context_tokens() == (12, 34)
+        assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
+
+    async def test_a_session_begun_here_is_gone_on_with_by_a_manager_and_shown_as_every_provider_takes_it(
+        self, store: Store
+    ) -> None:
+        result = ToolResultBlock("a", [TextBlock("out"), ImageBlock("image/png", PNG)])
+        history = [*TYPED[:2], Message("user", [result]), *TYPED[3:], user("Well?")]
+        await (await StoredContext.from_history(history, store=store, session_id="s")).close()
+        manager = ContextManager(store=store, session_id="s")
+        view = await manager.get_messages_for_request()
+        assert check_request(view) == []
+        assert [message["role"] for message in view] == ["user", "assistant", "tool", "user", "assistant", "user"]
+        images = [block for message in view for block in message["content"] if block["type"] == "image"]
+        assert len(images) == 2
+        await manager.add_message({"role": "assistant", "content": "Done."})
+        await manager.close()
+        assert (await StoredContext(store, "s").get_history())[-1].text == "Done."
+
+    async def test_a_session_of_a_manager_is_gone_on_with_here(self, store: Store) -> None:
+        manager = ContextManager(store=store, session_id="s")
+        for message in WIRE:
+            await manager.add_message(message)
+        written = await manager.get_messages()
+        await manager.close()
+        context = StoredContext(store, "s")
+        assert dicts(await context.get_history()) == written
+        await context.append(user("more"))
+        assert [entry.seq for entry in await store.read("s")] == list(range(1, len(WIRE) + 2))
+
+    @law
+    @given(st.data())
+    async def test_any_history_is_read_as_it_was_written(self, store: Store, data: st.DataObject) -> None:
+        wire = flat(data.draw(conversations(max_steps=5)))
+        typed = data.draw(st.lists(MESSAGES, max_size=3))
+        given: Iterable[Message | dict[str, Any]] = [*wire, *typed]
+        context = await StoredContext.from_history(given, store=store)
+        history = await context.get_history()
+        assert dicts(history[: len(wire)]) == wire
+        assert history[len(wire) :] == typed
+        assert dicts(await (await context.fork()).get_history()) == dicts(history)
+
+
+async def test_a_refused_message_is_not_in_the_history_and_later_ones_are() -> None:
+    store = FullDisk()
+    context = StoredContext(store, "s")
+    await context.append(user("one"))
+    store.full = True
+    with pytest.raises(StoreError, match="no space left"):
+        await context.append(user("lost"))
+    store.full = False
+    await context.append(user("two"))
+    assert [message.text for message in await context.get_history()] == ["one", "two"]
+    assert [(entry.seq, entry.turn) for entry in await store.read("s")] == [(1, 1), (2, 2)]
+
+
+async def test_a_session_that_another_writer_continued_is_continued_from_there() -> None:
+    store = MemoryStore()
+    one, other = StoredContext(store, "s"), StoredContext(store, "s")
+    for n in range(3):
+        await one.append(user(f"one {n}"))
+        await other.append(user(f"other {n}"))
+    assert [(entry.seq, entry.turn) for entry in await store.read("s")] == [(n, n) for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("kept", [b"\x00\xff", b"[1, 2]", TOKENS % b"[1, -2]", TOKENS % b"[1, 2, 3]"])
+async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes) -> None:
+    store = MemoryStore()
+    await store.save_checkpoint("s", 0, kept)
+    assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
+    await store.save_checkpoint("copy", 0, b"")  # as the command `copy` does
+    await StoredContext(store, "copy").set_context_tokens(12, 34)
+    assert await StoredContext(store, "copy").get_context_tokens() == (12, 34)
+
+
+async def test_a_large_history_does_not_block_the_event_loop() -> None:
+    context = await MemoryContextStore.from_history(talk(10_000))
+    beats = 0
+
+    async def heart() -> None:
+        nonlocal beats
+        while True:
+            beats += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(heart())
+    assert len(await context.get_history()) == 10_000
+    beating.cancel()
+    assert beats >= 5

@@ -41,19 +41,10 @@ async def test_a_request_is_valid_and_what_is_whole_says_what_its_source_says(si
         assert count_tokens(request) <= BUDGET
         given = {id(source): message for source, message in history}
         for one in shown:
-            if one.source is not None:
-                message = given[id(one.source)]
-                assert one.message["role"] == message["role"]
-                whole = one.message["content"] == message["content"]
-                assert one.is_whole == whole
-            else:
-                assert not one.is_whole
+            message = given[id(one.source)] if one.source is not None else {}
+            assert one.is_whole == (one.message["content"] == message.get("content"))
+            assert one.source is None or one.message["role"] == message["role"]
     assert len(await own.get_messages()) == len(history)
-
-
-async def test_equal_messages_keep_their_own_sources() -> None:
-    history = [(name, {"role": "user", "content": "yes"}) for name in ("first", "second", "third")]
-    assert [one.source for one in await fitted(context(), history)] == ["first", "second", "third"]
 
 
 async def test_the_next_process_knows_the_sources_and_sends_the_same() -> None:
@@ -63,6 +54,10 @@ async def test_the_next_process_knows_the_sources_and_sends_the_same() -> None:
     after = await fitted(context(store=store), history)
     assert before == after
     assert any(one.is_whole for one in after)
+    equal = [(name, {"role": "user", "content": "yes"}) for name in ("first", "second", "third")]
+    assert [one.source for one in await fitted(context(), equal)] == ["first", "second", "third"]
+    shown = await fitted(context(), turns([10] * 20), 400)
+    assert count_tokens([one.message for one in shown]) <= 400, "a budget of one request is kept"
 
 
 async def test_a_message_whose_content_was_erased_is_not_sent_as_its_source() -> None:
@@ -76,8 +71,3 @@ async def test_a_message_whose_content_was_erased_is_not_sent_as_its_source() ->
     shown = await fitted(own, history)
     assert [(one.source, one.is_whole) for one in shown] == [(None, False), ("next", True)]
     assert "sk-1234" not in str(shown)
-
-
-async def test_a_budget_of_one_request_is_kept() -> None:
-    shown = await fitted(context(), turns([10] * 20), 400)
-    assert count_tokens([one.message for one in shown]) <= 400

@@ -69,7 +69,7 @@ def module_name(package: str, path: Path) -> str:
 
 
 @cache
-def imported(package: str, path: Path, *, typing_too: bool = False, lazy_too: bool = True) -> frozenset[str]:
+def imported(package: str, path: Path, *, typing_too: bool = False) -> frozenset[str]:
     """Return the modules that a file imports, by full name; with `typing_too` also under `if TYPE_CHECKING`."""
     here = module_name(package, path).split(".")
     parent = here if path.name == "__init__.py" else here[:-1]
@@ -80,8 +80,6 @@ def imported(package: str, path: Path, *, typing_too: bool = False, lazy_too: bo
             if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test) and not typing_too:
                 for other in child.orelse:
                     walk(other)
-            elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)) and not lazy_too:
-                continue
             elif isinstance(child, ast.Import):
                 found.update(alias.name for alias in child.names)
             elif isinstance(child, ast.ImportFrom):
@@ -177,7 +175,7 @@ def test_no_class_name_is_defined_twice_in_core() -> None:
     assert [where for where in defined.values() if len(where) > 1] == []
 
 
-# -- pure modules -----------------------------------------------------------------------------------------------------
+# -- pure modules ------------------------------------------------------------------------------------------------------
 
 
 def pure_modules() -> dict[str, Path]:
@@ -209,7 +207,7 @@ def test_a_pure_module_imports_neither_io_nor_clock_opens_nothing_and_waits_for_
     assert found == []
 
 
-# -- what a package may need, and what its files may be called --------------------------------------------------------
+# -- what a package may need, and what its files may be called ---------------------------------------------------------
 
 
 def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
@@ -225,16 +223,12 @@ def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("folder", sorted(FOLDERS))
-def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency(folder: str) -> None:
+def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency() -> None:
     """The kernel's loader puts a flat folder first on `sys.path` (docs/kernel.md)."""
     taken = set(sys.stdlib_module_names) | set(importlib.metadata.packages_distributions()) | set(PACKAGES)
-    names = {
-        path.name.removesuffix(".py")
-        for path in FOLDERS[folder].iterdir()
-        if path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
-    }
-    assert not (names - {"__init__", folder}) & taken  # a module of the folder's own name is the package itself
+    for name, folder in FOLDERS.items():
+        names = {path.parent.name for path in folder.glob("*/*.py")} | {path.stem for path in folder.glob("*.py")}
+        assert not (names - {"__init__", name}) & taken, name  # a module of the folder's own name is the package itself
 
 
 def may_change(node: ast.ClassDef) -> bool:
@@ -287,33 +281,3 @@ def test_no_class_keeps_more_than_twelve_attributes(package: str) -> None:
     classes = classes_of(parsed(path) for path in sources(FOLDERS[package]))
     numbers = {name: len(with_bases(name, classes)) for name in classes}
     assert {name: number for name, number in numbers.items() if number > MAX_ATTRIBUTES} == {}
-
-
-def test_every_way_to_keep_an_attribute_counts() -> None:
-    classes = classes_of(
-        [
-            ast.parse(
-                "class Base:\n"
-                "    __slots__ = ('slot', '__weakref__')\n"
-                "class Class(Base):\n"
-                "    a_constant = 1\n"
-                "    def __init__(this, other):\n"
-                "        this.first, this.second = other.of_another = 1, 2\n"
-                "        this.part.of_a_part = 1\n"
-                "        def later(): this.third += 1\n"
-                "    async def method(self): self.fourth: int = 1; self.derived = 1\n"
-                "    @property\n"
-                "    def derived(self): return 1\n"
-                "@dataclass(slots=True)\n"
-                "class Fields:\n"
-                "    field: int = 0\n"
-                "    shared: ClassVar[int] = 0\n"
-                "@dataclass(frozen=True)\n"
-                "class Value:\n"
-                "    field: int\n"
-            )
-        ]
-    )
-    found = {name: with_bases(name, classes) for name in classes}
-    assert found.pop("Class") == {"first", "second", "third", "fourth", "slot"}
-    assert found == {"Base": {"slot"}, "Fields": {"field"}, "Value": set()}

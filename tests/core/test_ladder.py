@@ -1,9 +1,10 @@
-"""The ladder: cheapest loss first, no further than the target, and no strategy can do harm."""
+"""The ladder: cheapest loss first, no further than the target, and no strategy does harm to what is protected."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,20 +16,27 @@ from amplifier_context_core import (
     ContextManager,
     FoldRounds,
     Goal,
-    PluginError,
     Plugins,
     Strategy,
     TrimRounds,
     TruncateToolOutputs,
-    approx_token_counter,
-    hookimpl,
     load_config,
 )
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
-from amplifier_context_core.compaction.protected import Protection
+from amplifier_context_core.compaction.protected import (
+    Protection,
+    clip_protected,
+    clip_rendered,
+    clip_segment,
+    mark_protected,
+)
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_testing import check_request
+from amplifier_context_testing.checks.conversation_builder import image_block
 from tests.core.drafts import draft, segments
-from tests.messages import Message, call, result, says, system, user
+from tests.messages import SIGNED, Message, block, call, result, says, system, user
 
 LONG = "\n".join(f"row {number:04d} of the table" for number in range(100))
 PINNED = {"pinned": True}
@@ -57,27 +65,16 @@ def reduced(
     return run_ladder(made, Goal(target, budget), ladder, protection, trigger=above, recent_tokens=recent_tokens)
 
 
-# -- built from config ------------------------------------------------------------------------------------------------
-
-
 def built(ladder: Any = None, plugins: Plugins | None = None, **config: Any) -> list[Strategy]:
     return build_ladder(load_config({"ladder": ladder, **config}), plugins or Plugins())
 
 
-def test_a_ladder_is_composed_by_names_and_arguments() -> None:
-    ladder = built(
-        ["supersede", {"truncate": {"max_chars": 500}}, {"fit": {"max_tokens": 900}}, {"trim": {"max_rounds": 3}}]
-    )
-    assert [repr(strategy) for strategy in ladder] == [
+def test_a_ladder_is_composed_by_names_and_arguments_and_clips_to_the_length_of_the_config() -> None:
+    named: list[Any] = ["supersede", {"truncate": {"max_chars": 500}}, {"fit": {"max_tokens": 900}}, "clip"]
+    assert [repr(strategy) for strategy in built([*named, {"clip": {"max_chars": 9}}], truncate_chars=77)] == [
         "SupersedeStaleReads()",
         "TruncateToolOutputs(max_chars=500)",
         f"FitContextWindow(max_tokens=900, counter={approx_token_counter!r}, reserve_tokens=0, {MEASURES})",
-        "TrimRounds(max_rounds=3)",
-    ]
-
-
-def test_the_length_old_outputs_are_clipped_to_is_the_configs_unless_the_ladder_says_otherwise() -> None:
-    assert [repr(s) for s in built(["clip", {"clip": {"max_chars": 9}}], truncate_chars=77)] == [
         "ClipToolOutputs(max_chars=77)",
         "ClipToolOutputs(max_chars=9)",
     ]
@@ -118,27 +115,6 @@ def test_a_strategy_that_cannot_be_made_is_an_error_that_names_its_place(strateg
     assert caught.value.key == "ladder[1]"
 
 
-def plugins(offers: Mapping[str, Any]) -> Plugins:
-    class Plugin:
-        @hookimpl
-        def amplifier_context_strategies(self) -> Mapping[str, Any]:
-            return offers
-
-    made = Plugins()
-    made.register(Plugin(), "my-plugin")
-    return made
-
-
-def test_a_plug_in_that_makes_no_strategy_or_fails_is_named() -> None:
-    with pytest.raises(ConfigError, match="made a int, not a strategy"):
-        built(["mine"], plugins({"mine": lambda: 5}))
-    with pytest.raises(PluginError, match="my-plugin"):
-        built(["mine"], plugins({"mine": lambda: 1 // 0}))
-
-
-# -- running it --------------------------------------------------------------------------------------------------------
-
-
 class Recording(Strategy):
     """Notes what it was asked."""
 
@@ -152,16 +128,13 @@ class Recording(Strategy):
         return draft
 
 
-def test_it_stops_as_soon_as_the_target_is_met() -> None:
+def test_it_stops_as_soon_as_the_target_is_met_and_what_each_strategy_freed_adds_up() -> None:
     made = draft(*talk())
-    done = reduced(made, [ClipToolOutputs(100), ClearToolOutputs()], target=made.tokens * 3 // 4)
+    ladder: list[Strategy] = [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()]
+    done = reduced(made, ladder, target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
     assert [name for name, _ in done.freed] == ["clip"]
-
-
-def test_what_each_strategy_freed_adds_up() -> None:
-    made = draft(*talk())
-    done = reduced(made, [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()], target=1)
+    done = reduced(made, ladder, target=1)
     assert len(done.freed) >= 2
     assert all(freed > 0 for _, freed in done.freed)
     assert sum(freed for _, freed in done.freed) == made.tokens - done.draft.tokens
@@ -176,6 +149,11 @@ def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     reduced(made, [asked], target=1, budget=made.tokens, trigger=made.tokens, recent_tokens=recent)
     assert {segment.first for segment in made.segments[-5:]} == asked.asked[0][1].recent
     assert asked.asked[-1][1].recent == frozenset()
+    asked = Recording()
+    made = draft(user(LONG), says("x"), says("end"))
+    reduced(made, [asked], target=1)
+    lowest = made.segments[0].tokens + made.segments[2].tokens
+    assert asked.asked[0][1].target == lowest, "a target below what is protected moves up to it"
 
 
 @pytest.mark.parametrize(("over", "spared"), [(0, 2), (3, 1)])
@@ -190,25 +168,12 @@ def test_all_passes_but_the_last_spare_the_two_newest_rounds_that_fit_a_third_of
     assert [goal.recent for _, goal in asked.asked] == [newest, newest, newest, frozenset()]
 
 
-def test_a_target_below_what_is_protected_moves_up_to_it() -> None:
-    asked = Recording()
-    made = draft(user(LONG), says("x"), says("end"))
-    reduced(made, [asked], target=1)
-    assert asked.asked[0][1].target == made.segments[0].tokens + made.segments[2].tokens
-
-
 def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
     made = draft(user(LONG * 10), says("x"), says("end"))
     done = reduced(made, built(), target=500, budget=1_000, trigger=920)
     assert done.clipped_protected == ("m1",)
     assert done.draft.tokens <= 920
     assert done.protected_tokens > 1_000
-
-
-def test_pins_that_found_no_room_are_named() -> None:
-    made = draft(user("task"), says(LONG, metadata=PINNED), says("x"), says("end"))
-    done = reduced(made, built(), target=1, budget=10_000, pin_tokens=10)
-    assert done.refused_pins == ("m2",)
 
 
 def test_above_the_budget_the_oldest_that_is_not_protected_goes() -> None:
@@ -233,36 +198,14 @@ def test_chapters_are_dropped_above_the_budget_only(spare: int, chapters: int) -
 
 
 def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
-    notices = [system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo"}) for n in range(3)]
-    made = draft(user("task"), *notices, says("x"), says("end"))
-    done = reduced(made, [], target=1)
-    assert [segment.mark for segment in done.draft.segments] == ["m1", "m4", "m5", "m6"]
-    assert [name for name, _ in done.freed] == ["notices"]
-
-
-def test_a_pinned_notice_stays_though_there_is_a_newer_one() -> None:
     notices = [
-        system("todo 1", metadata={"source": "hook", "hook_name": "todo", **PINNED}),
-        system("todo 2", metadata={"source": "hook", "hook_name": "todo"}),
+        system(f"todo {n}", metadata={"source": "hook", "hook_name": "todo", "pinned": n == 1}) for n in range(4)
     ]
-    done = reduced(draft(user("task"), *notices, says("x"), says("end")), [], target=1)
-    assert "m2" in [segment.mark for segment in done.draft.segments]
-
-
-def test_rounds_still_open_are_newer_than_the_drafts() -> None:
-    made = draft(user("task"), says("a"), user("prompt"), says("b"))
-    later = segments(*[says("x")] * 4, user("newest"))[-1:]
-    done = reduced(made, [], target=1, later=later)
-    assert {segment.mark for segment in done.draft.segments if segment.protected_because} == {"m1"}
-
-
-def test_response_ids_go_from_what_is_covered() -> None:
-    made = draft(user("task"), says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
+    made = draft(user("task"), *notices, says("x", metadata={"openai:response_id": "resp_1"}), says("end"))
     done = reduced(made, [], target=1)
-    assert "metadata" not in done.draft.segments[1].shown[0].message
-
-
-# -- strategies that do wrong ------------------------------------------------------------------------------------------
+    assert [segment.mark for segment in done.draft.segments] == ["m1", "m3", "m5", "m6", "m7"], "m3 is pinned"
+    assert [name for name, _ in done.freed] == ["notices"]
+    assert "metadata" not in done.draft.segments[3].shown[0].message, "no id of a response to what is covered"
 
 
 class Wrong(Strategy):
@@ -297,6 +240,17 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("name", ["shortening", "truncate"])
+def test_no_strategy_can_change_what_is_pinned(name: str) -> None:
+    def emptied(draft: Draft) -> Draft:
+        return draft.with_segments(segment.rendered_as(segment.shown[:0], "clipped", "x") for segment in draft.segments)
+
+    wrong = {"shortening": Wrong("shortening", emptied), "truncate": TruncateToolOutputs(20)}[name]
+    made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
+    done = reduced(made, [wrong], target=1)
+    assert next(one for one in done.draft.segments if one.mark == "m2").shown == made.segments[1].shown
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, caplog: pytest.LogCaptureFixture) -> None:
     made = draft(*talk())
@@ -307,19 +261,6 @@ def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, ca
     assert [name for name, _ in done.skipped] == [name]
     assert without.skipped == ()
     assert "words of a message" not in f"{done.skipped}{caplog.text}"
-
-
-def emptied(draft: Draft) -> Draft:
-    """Everything is shown as nothing, pins too."""
-    return draft.with_segments(segment.rendered_as(segment.shown[:0], "clipped", "x") for segment in draft.segments)
-
-
-@pytest.mark.parametrize("wrong", [Wrong("shortening", emptied), TruncateToolOutputs(20)], ids=lambda s: s.name)
-def test_no_strategy_can_change_what_is_pinned(wrong: Strategy) -> None:
-    made = draft(user("task"), call("a"), result("a", LONG, metadata=PINNED), says("x"), says("end"))
-    done = reduced(made, [wrong], target=1)
-    pinned = next(segment for segment in done.draft.segments if segment.mark == "m2")
-    assert pinned.shown == made.segments[1].shown
 
 
 async def test_all_that_was_dropped_is_reported_also_what_a_host_inserted() -> None:
@@ -333,3 +274,116 @@ async def test_all_that_was_dropped_is_reported_also_what_a_host_inserted() -> N
     await manager.get_messages_for_request(token_budget=5_000)
     rows = {row["mark"]: row["state"] for row in (await manager.explain())["rounds"]}
     assert rows.get("m6") == "dropped"
+
+
+# -- what is protected -------------------------------------------------------------------------------------------------
+
+
+WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
+
+
+def why(*messages: Message, pins: Any = (), pin_tokens: int = 10_000, later: int = 0) -> dict[str, str]:
+    """Reasons by mark; the last `later` segments are after those that are marked."""
+    both = segments(*messages)
+    cut = len(both) - later
+    marked, _ = mark_protected(both[:cut], Protection(pins, pin_tokens, later=both[cut:]))
+    return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
+
+
+def shown(message: Message) -> RenderedMessage:
+    return RenderedMessage(message, count_message_tokens(message), 7)
+
+
+def test_pins_beyond_their_share_are_no_pins_oldest_first_served() -> None:
+    messages = [user("task"), *(says(WORDS[:400], metadata=PINNED) for _ in range(3)), says("end")]
+    marked, refused = mark_protected(segments(*messages), Protection(pin_tokens=250))
+    assert [segment.mark for segment in marked if segment.protected_because == "pinned"] == ["m2", "m3"]
+    assert refused == ["m4"]
+
+
+def test_the_command_whose_text_is_the_newest_human_message_stays_with_it_and_so_do_loaded_tools() -> None:
+    command = user("<command-message>review</command-message>\n<command-name>/review</command-name>")
+    skill = user("Base directory for this skill: /skills/review\n\nRead the change.")
+    before = (user("task"), says("done"), user("next"), says("done"))
+    after = (call("a"), result("a"), says("b"))
+    both = why(*before, command, skill, *after)
+    assert [mark for mark, reason in both.items() if reason == "newest human message"] == ["m5", "m6"]
+    state = {"openai:tool_search_items": []}
+    assert why(user("task"), call("a", metadata=state), result("a"), says("b"), says("c"))["m2"] == "loaded tools"
+    made = draft(user("task"), says("a"), user("prompt"), says("b"))
+    later = segments(*[says("x")] * 4, user("newest"))[-1:]
+    done = reduced(made, [], target=1, later=later).draft
+    assert {one.mark for one in done.segments if one.protected_because} == {"m1"}, "open rounds are newer"
+    assert "m5" not in why(*before, user("also"), skill, *after)
+    long = user(f"<command-args>{WORDS}</command-args>")
+    assert "m5" not in why(*before, long, skill, *after)
+
+
+def protected_draft(*messages: Message, fixed: int = 0) -> Draft:
+    marked, _ = mark_protected(segments(*messages), Protection(pin_tokens=1 << 40))
+    return Draft(tuple(marked), fixed)
+
+
+def test_clipped_members_keep_head_tail_and_mark() -> None:
+    done = clip_protected(protected_draft(user(WORDS), says("x")), 500, approx_token_counter)
+    assert re.fullmatch("word0000.*m1.*word1999", done.segments[0].shown[0].message["content"], re.DOTALL)
+    assert (done.segments[0].state, done.segments[0].rule) == ("clipped", "floor")
+    (signed,) = segments(says([SIGNED, block(WORDS)]))
+    assert clip_segment(signed, 24, approx_token_counter) is signed, "what is signed is never clipped"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (call("a"), result("a", WORDS)),
+        (call("a", path=WORDS), result("a", "x")),
+        (
+            says(
+                [block(WORDS), {"type": "tool_call", "id": "a", "name": "write", "input": {"text": WORDS, "n": [1]}}],
+                tool_calls=[{"id": "a", "tool": "write", "arguments": {"text": WORDS, "n": [1]}}],
+            ),
+            result("a", [block(WORDS), block(WORDS)]),
+        ),
+        (user([block(WORDS), image_block(1_000, 1_000), block(WORDS)]),),
+        (says([{"type": "thinking", "thinking": "hm"}, block(WORDS)]),),
+        (user(" " * 9_000 + "end"),),
+        (user([block("\n" * 9_000 + "end"), block(WORDS)]),),
+    ],
+    ids=lambda messages: f"{messages[0]['role']}:{type(messages[0]['content']).__name__}:{len(messages)}",
+)
+@pytest.mark.parametrize("size", [24, 200, 1_000])
+def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tuple[Message, ...], size: int) -> None:
+    made = [{**m, "content": m["content"] or ""} if m.get("tool_calls") else m for m in messages]
+    (segment,) = segments(*made)
+    done = clip_segment(segment, size, approx_token_counter)
+    before = [] if done.shown[0].message["role"] == "user" else [user("x")]
+    assert check_request([*before, *(one.message for one in done.shown)]) == []
+    for one in (one.message for one in done.shown if one.message.get("tool_calls")):
+        inputs = [block["input"] for block in one["content"] if "input" in block] if one["content"] else []
+        assert inputs in ([], [call["arguments"] for call in one["tool_calls"] if "arguments" in call]), "both alike"
+    assert done.tokens <= max(size, 60 * len(messages)) * 1.5
+    assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
+
+
+def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
+    given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
+    wanted = Protection([given[3].first], given[3].tokens, required=[given[1].first])
+    marked, refused = mark_protected(given, wanted)
+    assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
+    assert refused == []
+
+
+def test_a_clipped_message_leaves_no_copy_that_its_provider_would_send_unclipped() -> None:
+    arguments = {"path": WORDS}
+    wire = [{"type": "tool_use", "id": "a", "name": "write", "input": arguments}]
+    message = says(
+        "",
+        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
+        metadata={"anthropic": {"wire_content": wire, "stop": "tool_use"}, "mine": 1},
+    )
+    clipped = clip_rendered(shown(message), 100, approx_token_counter).message
+    assert clipped["metadata"] == {"anthropic": {"stop": "tool_use"}, "mine": 1}
+    assert WORDS not in str(clipped)
+    only_wire = {**message, "metadata": {"anthropic": {"wire_content": wire}}}
+    assert "metadata" not in clip_rendered(shown(only_wire), 100, approx_token_counter).message
+    assert message["metadata"]["anthropic"]["wire_content"] == wire

@@ -1,4 +1,4 @@
-"""Reading messages: every shape comes back as it went in, and what is no message is refused by the field at fault."""
+"""Reading messages: every shape comes back as it went in, bad input is refused by its field, authors are known."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
+from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
 from amplifier_context_core.messages.hashing import content_hash
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
@@ -23,12 +24,11 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
+from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
+from amplifier_context_core.messages.tokens import count_message_tokens
 from tests.messages import IMAGE, block, result, says, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
-
-
-# -- what goes in comes back ------------------------------------------------------------------------------------------
 
 
 def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
@@ -53,68 +53,55 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
 
     stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
-    assert [type(key) for key in stored] == [str, str, str]
-    assert type(stored["role"]) is str
-    assert type(stored["content"]) is list
-    assert type(stored["metadata"]) is dict
-    assert type(stored["metadata"]["n"]) is int
+    assert {type(key) for key in stored} == {str}
+    values = (stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
+    assert [type(value) for value in values] == [str, list, dict, int]
     assert info.role == "user"
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+SECRET = "hunter2-SECRET"
 
 
 @pytest.mark.parametrize(
     ("message", "field"),
     [
-        (None, "message"),
-        ({}, "role"),
-        ({"role": "robot", "content": "x"}, "role"),
-        (user(5), "content"),
-        (user([block("x"), "bare"]), "content[1]"),
-        (says([{"type": "tool_use", "name": "f", "input": {}}]), "content[0].id"),
-        (user([{"type": "tool_result", "content": "x"}]), "content[0].tool_call_id"),
-        (user([{"type": "tool_result", "tool_use_id": 7, "content": "x"}]), "content[0].tool_call_id"),
-        (user("x", metadata="y"), "metadata"),
-        (user([{"text": "x"}]), "content[0].type"),
-        (says("x", tool_calls={}), "tool_calls"),
-        (says("x", tool_calls=[None]), "tool_calls[0]"),
+        *((bad, "message") for bad in (None, SECRET, {5: SECRET, "role": "user"})),
+        *((bad, "role") for bad in ({}, {"content": SECRET}, {"role": SECRET, "content": SECRET})),
+        *((user(bad), "content") for bad in (5, {"text": SECRET})),
+        (user([block("x"), SECRET]), "content[1]"),
+        (user([{"text": SECRET}]), "content[0].type"),
+        (says([{"type": "tool_use", "name": "f", "input": {"password": SECRET}}]), "content[0].id"),
+        (user([{"type": "tool_result", "content": SECRET}]), "content[0].tool_call_id"),
+        (user([{"type": "tool_result", "tool_use_id": 7, "content": SECRET}]), "content[0].tool_call_id"),
+        ({"role": "tool", "content": SECRET, "tool_call_id": ""}, "tool_call_id"),
+        (says(SECRET, tool_calls={}), "tool_calls"),
+        *((says("x", tool_calls=[bad]), "tool_calls[0]") for bad in (None, SECRET)),
+        (says("x", tool_calls=[{"function": {"arguments": SECRET}}]), "tool_calls[0].id"),
         (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
-        ({"role": "tool", "content": "x", "tool_call_id": ""}, "tool_call_id"),
-        (user("x", metadata={"a": [1, {"b": b"bytes"}]}), "metadata.a[1].b"),
-        (user("x", metadata={"a": math.nan}), "metadata.a"),
-        (user("x", metadata={"a": {5: "x"}}), "metadata.a"),
-        ({5: "x", "role": "user"}, "message"),
+        (user(SECRET, metadata=SECRET), "metadata"),
+        (user(SECRET, metadata={"a": [1, {"b": SECRET.encode()}]}), "metadata.a[1].b"),
+        *((user(SECRET, metadata={"a": bad}), "metadata.a") for bad in (math.nan, {5: SECRET}, {("a", SECRET): 1})),
     ],
     ids=str,
 )
-def test_bad_input_is_refused_by_the_field_at_fault(message: Any, field: str) -> None:
+def test_bad_input_is_refused_by_the_field_at_fault_and_not_quoted(message: Any, field: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         parse_message(message)
     assert caught.value.field == field
     assert str(caught.value).startswith(f"{field}: ")
+    assert SECRET not in f"{caught.value} {caught.value!r}"
 
 
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
-    def nested(levels: int) -> Any:
-        value: Any = "x"
-        for _ in range(levels):
-            value = [value]
-        return value
-
-    parse_message(user("x", deep=nested(MAX_DEPTH - 1)))
-    with pytest.raises(InvalidMessage, match="deeper"):
-        parse_message(user("x", deep=nested(MAX_DEPTH)))
-
-
-def test_a_message_that_holds_itself_is_refused() -> None:
-    message = user("x")
-    message["self"] = message
-    with pytest.raises(InvalidMessage, match="deeper"):
-        parse_message(message)
-
-
-# -- calls and results ------------------------------------------------------------------------------------------------
+    deep: Any = "x"
+    for _ in range(MAX_DEPTH - 1):
+        deep = [deep]
+    parse_message(user("x", deep=deep))
+    endless = user("x")
+    endless["self"] = endless
+    for message in (user("x", deep=[deep]), endless):
+        with pytest.raises(InvalidMessage, match="deeper"):
+            parse_message(message)
 
 
 def test_calls_are_read_in_every_spelling() -> None:
@@ -129,17 +116,12 @@ def test_calls_are_read_in_every_spelling() -> None:
     ):
         (found,) = calls_of(message)
         assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
-
-
-def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
-    message = says(
-        [{"type": "tool_call", "id": "x", "name": "read", "input": {}}, {"type": "tool_use", "id": "y", "name": "w"}],
-        tool_calls=[{"id": "x", "tool": "read", "arguments": {}}],
-    )
-    assert parse_message(message)[1].call_ids == ("x", "y")
-
-
-# -- its author --------------------------------------------------------------------------------------------------------
+    blocks = [
+        {"type": "tool_call", "id": "x", "name": "read", "input": {}},
+        {"type": "tool_use", "id": "y", "name": "w"},
+    ]
+    twice = says(blocks, tool_calls=[{"id": "x", "tool": "read", "arguments": {}}])
+    assert parse_message(twice)[1].call_ids == ("x", "y"), "stated in a block and in the list it is one call"
 
 
 @pytest.mark.parametrize(
@@ -152,6 +134,7 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         (user(f"{REMINDER} Go."), True),
         (user(f"Go. {REMINDER}"), True),
         (user("<system-reminder>never closed"), True),
+        (user("<system-reminder>" * 100_000), True),  # no quadratic search: that would take minutes
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block("And now?")]), True),
         ({"role": "system", "content": "Hi."}, False),
         (result("a"), False),
@@ -164,16 +147,11 @@ def test_a_call_stated_in_a_block_and_in_the_list_is_one_call() -> None:
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block(REMINDER)]), False),
         (user(None, tool_calls=[{"id": "a", "tool": "f"}]), False),
     ],
-    ids=str,
+    ids=lambda value: str(value)[:200],
 )
 def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
     assert parse_message(message)[1].human is human
-
-
-def test_a_reminder_before_a_huge_text_is_recognised_in_one_pass() -> None:
-    """No quadratic search: two megabytes of unclosed tags would take minutes."""
-    assert is_human(user("<system-reminder>" * 100_000))
 
 
 def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:
@@ -189,14 +167,7 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert text_of(content) == "one\ntwo\nthree"
     assert text_of("as it is") == "as it is"
     assert text_of(None) == text_of({"type": "text", "text": "x"}) == ""
-
-
-# -- words and JSON ---------------------------------------------------------------------------------------------------
-
-
-def test_a_result_that_is_an_object_is_shown_as_json() -> None:
-    assert result_text({"exit": 0}) == '{"exit":0}'
-    assert result_text([block("x")]) == "x"
+    assert (result_text({"exit": 0}), result_text([block("x")])) == ('{"exit":0}', "x")
 
 
 @pytest.mark.parametrize("number", [2**64 - 1, 2**64, -(2**63) - 1, 10**30])
@@ -205,18 +176,120 @@ def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
     assert arguments_of(Call("c1", "count", text)) == {"ids": [{"id": number}], "share": 0.5}
 
 
+def test_another_content_has_another_hash() -> None:
+    others = [
+        *(user("y"), says("x"), user([block("x")]), user("x", name="anna"), user("x", metadata={"pinned": True})),
+        *(user("x", metadata={"timestamp": "2026", "source": "hook"}), user("x\ud83d")),
+    ]
+    assert content_hash(user("x")) not in map(content_hash, others)
+
+
+# -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
+
+
+KEPT = {"ephemeral": True, "persisted": True}
+
+
+def reminder(source: str = "") -> str:
+    attribute = f' source="{source}"' if source else ""
+    return f"<system-reminder{attribute}>three todos</system-reminder>"
+
+
+def envelope(*sources: str) -> str:
+    inner = "\n".join(reminder(source) for source in sources)
+    return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("role", "metadata", "text", "lineages"),
     [
-        user("y"),
-        says("x"),
-        user([block("x")]),
-        user("x", name="anna"),
-        user("x", metadata={"pinned": True}),
-        user("x", metadata={"timestamp": "2026", "source": "hook"}),
-        user("x\ud83d"),
+        ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
+        ("user", KEPT, reminder(), {"reminder"}),
+        ("user", KEPT, f'<system-reminder {"x" * 880} source="a">b</system-reminder>', {"reminder a"}),
+        ("user", KEPT, f'<system-reminder {"x" * 920} source="a">b</system-reminder>', {"reminder"}),
+        ("user", KEPT, "no reminder at all", set()),
+        ("user", {"ephemeral": True}, reminder("todo"), set()),
+        ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
+        ("user", {"hook_name": "lint"}, "x", set()),
+        ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
+        ("system", {"hook_name": "unknown"}, "x", set()),
+        ("system", {"hook_name": 5}, "x", set()),
+        ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
     ],
-    ids=str,
 )
-def test_another_content_has_another_hash(other: dict[str, object]) -> None:
-    assert content_hash(other) != content_hash(user("x"))
+def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
+    role: str, metadata: dict[str, Any], text: str, lineages: set[str]
+) -> None:
+    assert lineages_of(role, metadata, text) == lineages
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_one"),
+    [
+        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
+        ("<task-notification>done</task-notification> Look at it.", False),
+        ("[Request interrupted by user for tool use]", True),
+        ("[Request interrupted by user] Stop.", False),
+        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
+        ("Is this session being continued from a previous conversation that ran out of context.", False),
+    ],
+)
+def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
+    assert is_of_a_program(text) == is_of_one
+
+
+# -- carriers of a provider's own compaction ---------------------------------------------------------------------------
+
+
+LABEL = "Native compacted conversation."
+OPUS = "claude-opus-5"
+
+
+def anthropic(model: Any = OPUS, content: Any = "We fixed the loader.", **more: Any) -> dict[str, Any]:
+    block = {"type": "compaction", "content": content, "signature": "c2ln"}
+    state = {"version": 1, "model": model, "block": block, **more}
+    return user(LABEL, metadata={"ephemeral": True, "persisted": True, "anthropic:compaction": state})
+
+
+def openai(model: Any = "gpt-5.6", **more: Any) -> dict[str, Any]:
+    person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
+    state = {"version": 1, "model": model, "output": [person, {"type": "compaction", "encrypted_content": "x" * 400}]}
+    return user(LABEL, metadata={"openai:compaction": {**state, **more}})
+
+
+@pytest.mark.parametrize(
+    ("carrier", "provider", "model", "reads"),
+    [
+        (anthropic(), "anthropic", OPUS, True),
+        (anthropic(), "Anthropic-2", OPUS, True),
+        (anthropic(), "", "", True),
+        (anthropic(), "anthropic", "claude-opus-4-8", False),
+        (anthropic(), "github-copilot", OPUS, False),
+        (openai(), "openai", "gpt-5.6", True),
+        (openai(), "openai", "gpt-5.5", False),
+        (anthropic(content=""), "anthropic", OPUS, False),
+        (anthropic(version=2, block=None), "anthropic", OPUS, True),
+        (openai(output=[{"type": "message"}]), "openai", "gpt-5.6", False),
+        (user(LABEL, metadata={"openai:compaction": 7}), "", "", False),
+    ],
+)
+def test_only_the_model_that_made_a_compaction_reads_it(
+    carrier: dict[str, Any], provider: str, model: str, reads: bool
+) -> None:
+    assert is_carrier(carrier)
+    assert can_read(carrier, provider, model) is reads
+
+
+def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
+    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
+    assert count_message_tokens(large) - count_message_tokens(small) > 900
+    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
+    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
+    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
+
+
+def test_the_words_that_are_not_sealed_are_read_from_it() -> None:
+    assert carried_text(anthropic()) == "We fixed the loader."
+    assert carried_text(openai()) == "Fix the loader."
+    assert carried_items(user(LABEL, metadata={"openai:compaction": {"version": 2, "output": 7}})) == []
+    assert carried_text(anthropic(version=2, block={"type": "other"})) == ""

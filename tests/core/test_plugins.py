@@ -12,7 +12,7 @@ import pytest
 from amplifier_context_core import ConfigError, ContextManager, PluginError, Plugins, hookimpl, load_config
 from amplifier_context_core.plugins import Observers
 from amplifier_context_core.transcript.entry import Entry
-from tests.messages import user
+from tests.messages import says, user
 
 STRATEGIES = "amplifier_context_strategies"
 
@@ -41,34 +41,26 @@ class Watcher:
         self.seen.append((session_id, "cleared"))
 
 
-class Failing:
-    @hookimpl
-    def amplifier_context_appended(self, entry: Entry) -> None:
-        raise RuntimeError("the words of a message, perhaps")
-
-
-class Unspecified:
-    @hookimpl
-    def amplifier_context_never_heard_of(self) -> None: ...
-
-
-class WrongArguments:
-    @hookimpl
-    def amplifier_context_cleared(self, no_such_argument: str) -> None: ...
-
-
 def observers(plugins: Plugins) -> Observers:
     """Observers of which none may fail."""
     return Observers(plugins, pytest.fail)
 
 
-# -- registering ------------------------------------------------------------------------------------------------------
+# -- registering -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("bad", [Unspecified, WrongArguments])
-def test_a_plug_in_that_does_not_fit_the_points_is_refused_by_name(bad: type) -> None:
+def plugin(point: str, work: Any) -> Any:
+    """A plug-in of one hook."""
+    return type("Plugin", (), {point: hookimpl(work)})()
+
+
+UNSPECIFIED = plugin("amplifier_context_never_heard_of", lambda self: None)
+
+
+@pytest.mark.parametrize("bad", [UNSPECIFIED, plugin("amplifier_context_cleared", lambda self, no_such_argument: None)])
+def test_a_plug_in_that_does_not_fit_the_points_is_refused_by_name(bad: Any) -> None:
     with pytest.raises(PluginError, match="my-plugin"):
-        Plugins().register(bad(), "my-plugin")
+        Plugins().register(bad, "my-plugin")
 
 
 def test_a_name_is_given_once_and_the_first_keeps_it() -> None:
@@ -97,7 +89,7 @@ def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     watcher = Watcher()
-    points = [Point("broken", ImportError("no module")), Point("odd", Unspecified()), Point("good", watcher)]
+    points = [Point("broken", ImportError("no module")), Point("odd", UNSPECIFIED), Point("good", watcher)]
     monkeypatch.setattr(
         importlib.metadata, "entry_points", lambda group: points if group == "amplifier_context" else []
     )
@@ -114,7 +106,7 @@ def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
     assert watcher.seen == [("s", "cleared")]
 
 
-# -- making -----------------------------------------------------------------------------------------------------------
+# -- making ------------------------------------------------------------------------------------------------------------
 
 
 def make(name: str, *offers: Any, **arguments: Any) -> Any:
@@ -124,13 +116,10 @@ def make(name: str, *offers: Any, **arguments: Any) -> Any:
     return plugins.make(STRATEGIES, name, "ladder[0]", {"builtin": dict}, **arguments)
 
 
-def test_of_two_offers_the_last_registered_wins() -> None:
-    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2
-
-
 @pytest.mark.parametrize("offers", [RuntimeError("no"), 5, ["mine"]])
 def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others(offers: Any) -> None:
     assert make("mine", {"mine": lambda: 1}, offers) == 1
+    assert make("mine", {"mine": lambda: 1}, {"mine": lambda: 2}) == 2, "the last registered wins"
 
 
 def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked_up(
@@ -145,41 +134,33 @@ def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked
     assert record.getMessage().startswith("plug-in broken: amplifier_context_strategies failed")
 
 
-async def test_an_observer_that_fails_does_not_keep_a_message_out_of_the_history() -> None:
-    plugins = Plugins()
-    plugins.register(Failing(), "failing")
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=plugins)
-    await manager.add_message(user("kept"))
-    assert [message["content"] for message in await manager.get_messages()] == ["kept"]
-
-
-# -- watching ---------------------------------------------------------------------------------------------------------
+# -- watching ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("key", "point"),
+    ("key", "value", "point"),
     [
-        ("token_counter", "amplifier_context_token_counters"),
-        ("search_index", "amplifier_context_search_indexes"),
+        ("token_counter", "mine", "amplifier_context_token_counters"),
+        ("search_index", "mine", "amplifier_context_search_indexes"),
+        ("ladder", ["mine"], STRATEGIES),
     ],
 )
-def test_a_plug_in_that_makes_the_wrong_thing_is_refused_at_once(key: str, point: str) -> None:
-    plugin = type("Odd", (), {point: hookimpl(lambda self: {"odd": lambda: 5})})()
-    plugins = Plugins()
-    plugins.register(plugin, "odd")
-    with pytest.raises(ConfigError, match=f"{key}: 'odd' made a int"):
-        ContextManager(load_config({key: "odd"}), plugins=plugins)
+def test_a_plug_in_that_makes_the_wrong_thing_or_fails_is_refused_at_once(key: str, value: Any, point: str) -> None:
+    for number, (offered, error) in enumerate(((lambda: 5, f"{key}.*: 'mine' made a int"), (lambda: 1 // 0, "odd-1"))):
+        plugins = Plugins()
+        plugins.register(plugin(point, lambda self, offered=offered: {"mine": offered}), f"odd-{number}")
+        with pytest.raises((ConfigError, PluginError), match=error):
+            ContextManager(load_config({key: value}), plugins=plugins)
 
 
-async def test_an_observer_cannot_rewrite_history() -> None:
-    class Vandal:
-        @hookimpl
-        def amplifier_context_appended(self, entry: Entry) -> None:
-            entry.message["content"] = "VANDALISED"
+async def test_an_observer_can_neither_rewrite_history_nor_keep_a_message_out_by_failing() -> None:
+    def vandalise(self: object, entry: Entry) -> None:
+        entry.message["content"] = "VANDALISED"
+        raise RuntimeError("the words of a message, perhaps")
 
     watched = Plugins()
-    watched.register(Vandal(), "vandal")
+    watched.register(plugin("amplifier_context_appended", vandalise), "vandal")
     manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=watched)
-    await manager.add_message({"role": "user", "content": "as it was"})
-    await manager.set_messages([*(await manager.get_messages()), {"role": "assistant", "content": "also"}])
+    await manager.add_message(user("as it was"))
+    await manager.set_messages([*(await manager.get_messages()), says("also")])
     assert [message["content"] for message in await manager.get_messages()] == ["as it was", "also"]

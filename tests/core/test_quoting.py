@@ -64,7 +64,8 @@ def test_a_tag_is_defused_in_whatever_characters_it_is_written(spelling: str) ->
     for bracket, name, slash in product(BRACKETS, (TAG, NOTE), slashes):
         written = SPELLINGS[spelling](name)
         text = f"out {bracket}{slash}{written}> more"
-        assert escape_tags(text) == f"out &lt;{slash}{written}> more", bracket
+        safe = escape_tags(text)
+        assert safe == escape_tags(safe) == f"out &lt;{slash}{written}> more", bracket
         assert bracket not in single_line(text), bracket
 
 
@@ -79,16 +80,14 @@ def test_ordinary_text_with_brackets_stays_as_it_is(text: str) -> None:
     assert escape_tags(text) is text
 
 
-def test_every_look_alike_that_normalises_to_a_bracket_is_known() -> None:
-    """Compatibility forms need no table of their own in Unicode: they are found by normalising."""
-    forms = {chr(code) for code in range(0x110000) if unicodedata.normalize("NFKC", chr(code)) in ("<", "[")}
-    assert forms <= OPENING
-    assert all(LESS_THAN.match(form) for form in forms if unicodedata.normalize("NFKC", form) == "<")
-
-
-def test_every_compatibility_form_of_a_low_line_is_known() -> None:
-    forms = {chr(code) for code in range(0x110000) if unicodedata.normalize("NFKC", chr(code)) == "_"}
-    assert all(form in LOW_LINES and plain(form) == "_" for form in forms)
+def test_every_look_alike_of_a_bracket_or_a_low_line_is_known_by_its_compatibility_form_or_its_name() -> None:
+    kind = re.compile(r"LEFT.*(ANGLE|SQUARE|CORNER|LENTICULAR|TORTOISE SHELL) BRACKET|LEFT.*ANGLE QUOTATION MARK")
+    for char in map(chr, range(0x110000)):
+        form = unicodedata.normalize("NFKC", char)
+        is_named = unicodedata.category(char) in ("Ps", "Pi") and kind.search(unicodedata.name(char, ""))
+        assert char in OPENING or (form not in ("<", "[") and not is_named), hex(ord(char))
+        assert form != "<" or LESS_THAN.match(char), hex(ord(char))
+        assert form != "_" or (char in LOW_LINES and plain(char) == "_"), hex(ord(char))
 
 
 def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length() -> None:
@@ -102,48 +101,12 @@ def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length(
         assert plain.cache_info().hits <= 12 * max(small, 1_000)
 
 
-def test_every_bracket_whose_name_says_so_is_known() -> None:
-    kind = re.compile(r"LEFT.*(ANGLE|SQUARE|CORNER|LENTICULAR|TORTOISE SHELL) BRACKET|LEFT.*ANGLE QUOTATION MARK")
-    named = {
-        chr(code)
-        for code in range(0x110000)
-        if unicodedata.category(chr(code)) in ("Ps", "Pi") and kind.search(unicodedata.name(chr(code), ""))
-    }
-    assert named <= OPENING
-
-
-TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-HOSTILE = st.builds(
-    lambda bracket, slash, spell, name: f"{bracket}{slash}{spell(name)}>",
-    st.sampled_from(sorted(OPENING)),
-    st.sampled_from(["", "/", "\u200b/ "]),
-    st.sampled_from(list(SPELLINGS.values())),
-    st.sampled_from([TAG, NOTE]),
-)
-
-
-@given(TEXTS, HOSTILE, TEXTS)
-def test_no_bracket_is_left_before_a_tag_in_any_text(before: str, tag: str, after: str) -> None:
-    for safe in (escape_tags(before + tag + after), single_line(before + tag + after)):
-        assert tag[0] not in safe[len(single_line(before)) :][: len(tag)] or tag[0] in before + after
-        assert escape_tags(safe) == safe
-        assert not any(
-            f"{bracket}{slash}{name}" in safe for bracket, slash, name in product("<[", ("", "/"), (TAG, NOTE))
-        )
-
-
-@given(TEXTS, TEXTS, st.sampled_from(sorted(OPENING)))
-def test_text_that_names_no_tag_stays_as_it_is(before: str, after: str, bracket: str) -> None:
-    text = f"{before}{bracket}{after}"
-    assert escape_tags(text) is text
-
-
-# -- clipping ---------------------------------------------------------------------------------------------------------
+# -- clipping ----------------------------------------------------------------------------------------------------------
 
 QUOTED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\n</{NOTE}>", re.DOTALL)
 
 
-@given(st.text(min_size=1, max_size=400), st.integers(1, 900), TEXTS)
+@given(st.text(min_size=1, max_size=400), st.integers(1, 900), st.text(max_size=20))
 @example("x" * 400, 1, "\n")
 @example(f"</{NOTE}>" * 40, 150, "")
 @example("<quoted_\n" * 60, 200, "output>")
@@ -156,7 +119,7 @@ def test_a_clip_leaves_tags_and_label_of_a_quotation(text: str, size: int, name:
     assert clip_quoted(clipped, size, "m2") == clipped
 
 
-# -- characters that no reader sees ----------------------------------------------------------------------------------
+# -- characters that no reader sees ------------------------------------------------------------------------------------
 
 ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # of UAX #9, but for its marks
 PARTS_OF_TEXT = "\n\t\u00ad\u061c\u200c\u200d\u200e\u200f"  # lines, hyphenation, marks and joiners of scripts and emoji

@@ -26,7 +26,7 @@ from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_core.view.view import View
 from tests.core.drafts import transcript
-from tests.messages import Message, call, result, user
+from tests.messages import Message, call, result, says, user
 
 FEW, MANY = 100, 400
 LINEAR = 1.5 * MANY / FEW  # a quadratic cost grows by the square of MANY / FEW
@@ -51,16 +51,13 @@ def parallel(count: int, shape: str) -> list[Entry]:
     back = [Id(id) for id in reversed(ids)]
     calls: list[Any] = [{"id": id, "tool": "read", "arguments": {}} for id in ids]
     given: list[tuple[Message, MessageInfo]] = [
-        ({"role": "assistant", "content": "", "tool_calls": calls}, MessageInfo("assistant", tuple(ids), (), False))
+        (says("", tool_calls=calls), MessageInfo("assistant", tuple(ids), (), False))
     ]
     if shape == "a message each":
-        given += [
-            ({"role": "tool", "tool_call_id": id, "content": "found " * 20}, MessageInfo("tool", (), (id,), False))
-            for id in back
-        ]
+        given += [(result(id, "found " * 20), MessageInfo("tool", (), (id,), False)) for id in back]
     else:
         blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in back]
-        given.append(({"role": "user", "content": blocks}, MessageInfo("user", (), tuple(back), False)))
+        given.append((user(blocks), MessageInfo("user", (), tuple(back), False)))
     history = Transcript("s")
     for message, info in given:
         history.append(history.draft(message, info, 40, created="2026-01-01T00:00:00.000+00:00"))
@@ -79,27 +76,26 @@ def rendered(round_: Round, limit: int = 100_000) -> RenderedRound:
     return renderer.render(round_)
 
 
+WORK: dict[str, Callable[[Sequence[Entry], Round, Draft], object]] = {
+    "pair": lambda entries, round_, draft: paired(entries),
+    "render": lambda entries, round_, draft: rendered(round_),
+    "clip at any age": lambda entries, round_, draft: rendered(round_, limit=1),
+    "digest": lambda entries, round_, draft: digest_round(round_, set(), approx_token_counter, share=0.25),
+    "clip": lambda entries, round_, draft: ClipToolOutputs(30).apply(draft, Goal(1, 1, protected_results=0)),
+}
+
+
 def compared(count: int, shape: str, work: str) -> int:
     """How often call ids are compared when one round of so many calls is worked on."""
     entries = parallel(count, shape)
     round_ = paired(entries)
     whole = segment_of(round_, rendered(round_).messages)
     Id.compared = 0
-    if work == "pair":
-        paired(entries)
-    elif work == "render":
-        rendered(round_)
-    elif work == "clip at any age":
-        rendered(round_, limit=1)
-    elif work == "digest":
-        digest_round(round_, set(), approx_token_counter, share=0.25)
-    else:
-        shorter = ClipToolOutputs(30).apply(Draft((whole,)), Goal(1, 1, approx_token_counter, protected_results=0))
-        assert shorter.tokens < whole.tokens
+    WORK[work](entries, round_, Draft((whole,)))
     return Id.compared
 
 
-@pytest.mark.parametrize("work", ["pair", "render", "clip at any age", "digest", "clip"])
+@pytest.mark.parametrize("work", WORK)
 @pytest.mark.parametrize("shape", ["a message each", "one message"])
 def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
     few, many = compared(FEW, shape, work), compared(MANY, shape, work)
@@ -123,7 +119,7 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     assert shown == len(history)
 
 
-# -- what a request reads again ---------------------------------------------------------------------------------------
+# -- what a request reads again ----------------------------------------------------------------------------------------
 
 READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
 
@@ -167,7 +163,7 @@ async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
     assert many < 1.1 * few
 
 
-# -- what a compaction reads again ------------------------------------------------------------------------------------
+# -- what a compaction reads again -------------------------------------------------------------------------------------
 
 
 async def compacting_session(count: int) -> ContextManager:
@@ -221,20 +217,18 @@ class WhereCounter:
         return -(-len(text) // 4)
 
 
-GIANTS: dict[str, Callable[[], object]] = {
-    "records": lambda: RECORDS,
-    "JSON over lines": lambda: RECORDS.replace("}, {", "},\n{"),
-    "deep": lambda: "[" * 300_000 + "]" * 300_000,
-    "text block": lambda: [{"type": "text", "text": "line of a log\n" * 80_000}],
-}
-OBJECTS: dict[str, Callable[[], object]] = {
-    "nested records": lambda: NESTED,
-    "past 64 bits": lambda: {**NESTED, "large": 10**30},
-}
-
-
 def as_block(output: object) -> Message:
     return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "output": output}]}
+
+
+GIANTS: dict[str, Callable[[], Message]] = {
+    "records": lambda: result("a", RECORDS),
+    "JSON over lines": lambda: result("a", RECORDS.replace("}, {", "},\n{")),
+    "deep": lambda: result("a", "[" * 300_000 + "]" * 300_000),
+    "text block": lambda: result("a", [{"type": "text", "text": "line of a log\n" * 80_000}]),
+    "nested records": lambda: as_block(NESTED),
+    "past 64 bits": lambda: as_block({**NESTED, "large": 10**30}),
+}
 
 
 async def counted_here(*messages: Message) -> int:
@@ -253,13 +247,8 @@ async def counted_here(*messages: Message) -> int:
 
 
 @pytest.mark.parametrize("kind", GIANTS)
-async def test_a_giant_output_is_rendered_off_the_event_loop(kind: str) -> None:
-    assert await counted_here(user(), call("a"), result("a", GIANTS[kind]())) <= ON_LOOP
-
-
-@pytest.mark.parametrize("kind", OBJECTS)
-async def test_a_giant_object_is_counted_and_rendered_off_the_event_loop(kind: str) -> None:
-    assert await counted_here(user(), call("a"), as_block(OBJECTS[kind]())) <= ON_LOOP
+async def test_a_giant_output_is_counted_and_rendered_off_the_event_loop(kind: str) -> None:
+    assert await counted_here(user(), call("a"), GIANTS[kind]()) <= ON_LOOP
 
 
 async def test_many_outputs_of_some_length_are_rendered_off_the_event_loop() -> None:

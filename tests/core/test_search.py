@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from time import perf_counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript import query as query_module
+from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.transcript.query import Query, fold, names, root
+from amplifier_context_core.transcript.question_hints import Date, asked_dates, asked_role, asked_speaker, speaker_label
 from amplifier_context_core.transcript.search import ScanIndex
 from tests.core.drafts import transcript
 from tests.messages import Message, block, call, result, says, user
@@ -86,54 +89,41 @@ def test_what_says_more_of_the_query_comes_first(query: str, messages: list[Mess
 
 
 @pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        ("which tests were failing", "The test fails here."),
-        ("stopped parsers", "stop the parsing: parser"),
-        ("cafe", "the café is closed"),
-        ("conf", "see configuration"),
-        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。"),
-        ("loader/cache.txt", "the loader has a file"),
-        ("what isn't the user's budget?", "a budget of a user"),
-        ("cancellation", "the flight was cancelled"),
-    ],
-)
-def test_other_forms_and_parts_of_words_are_found(query: str, text: str) -> None:
-    assert found(query, user("before"), user(text), user("after")) == [2]
-
-
-@pytest.mark.parametrize(
-    ("text", "queries"),
-    [
-        (
-            "Look at src/auth/login.py please",
-            ["src/auth/login.py", "login.py", "auth/login", "auth", "login", "src/auth"],
-        ),
-        ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"]),
-        ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"]),
-    ],
-)
-def test_identifiers_are_found_by_the_whole_and_by_their_parts(text: str, queries: list[str]) -> None:
-    for query in queries:
-        assert found(query, user("before"), user(text), user("after")) == [2], query
-
-
-@pytest.mark.parametrize(
     ("text", "queries", "not_found"),
     [
+        ("The test fails here.", ["which tests were failing"], []),
+        ("stop the parsing: parser", ["stopped parsers"], []),
+        ("the café is closed", ["cafe"], []),
+        ("see configuration", ["conf"], []),
+        ("我喜欢的城市是厦门。", ["我最喜欢的城市是哪里"], []),
+        ("the loader has a file", ["loader/cache.txt"], []),
+        ("a budget of a user", ["what isn't the user's budget?"], []),
+        ("the flight was cancelled", ["cancellation"], []),
+        ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"], []),
+        ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"], []),
+        ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"], []),
         ("请检查登录模块的错误", ["登录", "登录模块", "错误", "误"], ["登模", "录登"]),
         ("로그인 모듈을 고쳐 주세요", ["로그인", "모듈", "고쳐"], ["인로"]),
         ("エラー404 in 登录.py", ["エラー404", "404", "登录.py", "登录"], ["ーエ"]),
         ("ﾃｽﾄ 𠮷野家", ["ﾃｽﾄ", "𠮷野"], ["野𠮷"]),
     ],
 )
-def test_text_without_spaces_is_found_by_any_run_of_its_characters(
+def test_a_text_is_found_by_forms_and_parts_of_its_words_and_without_spaces_by_any_run_of_characters(
     text: str, queries: list[str], not_found: list[str]
 ) -> None:
     for query in queries:
         assert found(query, user("before"), user(text), user("after")) == [2], query
     for query in not_found:
         assert found(query, user("before"), user(text), user("after")) == [], query
+
+
+def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it_and_words_and_numbers_have_none() -> None:
+    messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
+    for part in ("username", "UserName", "tUserNa", "user_name", "49f31", "9F31BC"):
+        assert found(part, *messages) == [2]
+        assert found(part, *messages, user(f"here is {part} itself")) == [4]
+    for text in ("unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"):
+        assert names(text) == ""
 
 
 def test_an_answer_next_to_its_question_comes_before_the_same_words_elsewhere() -> None:
@@ -144,11 +134,21 @@ def test_an_answer_next_to_its_question_comes_before_the_same_words_elsewhere() 
         assert found("hotel in Lisbon", *history)[:2] == [asked, asked + 1]
 
 
-@pytest.mark.parametrize(("query", "first"), [("what did I say about herons", 1), ("herons: what did you tell me?", 2)])
-def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, first: int) -> None:
-    history = (user("grey herons"), says("white herons"), user("well"))
-    assert found(query, *history)[0] == first
-    assert found(query, *reversed(history))[0] == 4 - first
+SPEAKERS = [
+    ("what did I say about herons", user("grey herons"), says("white herons")),
+    ("herons: what did you tell me?", says("white herons"), user("grey herons")),
+    *(
+        (query, user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
+        for query in ("小明说了什么关于白鹭", "小明的白鹭")
+        for label in ("小明\uff1a", "小明说\uff1a", "[5月8日] 小明: ")
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "wanted", "other"), SPEAKERS, ids=str)
+def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, wanted: Message, other: Message) -> None:
+    assert found(query, wanted, other)[0] == 1
+    assert found(query, other, wanted, user("well"))[0] == 2
 
 
 @pytest.mark.parametrize("query", ["what did Nora say of herons to Felix", "Nora's herons"])
@@ -164,21 +164,12 @@ def test_the_message_of_the_named_speaker_comes_first(query: str) -> None:
     assert found(query, {**user("a heron"), "name": "Nora"}, *others)[0] == 1
 
 
-@pytest.mark.parametrize("query", ["小明说了什么关于白鹭", "小明的白鹭"])
-@pytest.mark.parametrize("label", ["小明\uff1a", "小明说\uff1a", "[5月8日] 小明: "])
-def test_a_name_in_chinese_is_that_of_a_speaker_too(query: str, label: str) -> None:
-    history = (user(f"{label}一只白鹭。"), user("王芳\uff1a小明有一只白鹭。"))
-    assert found(query, *history)[0] == 1
-    assert found(query, *reversed(history))[0] == 2
-
-
 @pytest.mark.parametrize("word", ["Note", "Error", "错误"])
 def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
     labelled = [user(f"{word}: a heron"), says(f"{word}: a heron"), result("a", f"{word}: a heron")]
-    for one in labelled:
-        for query in (f"what {word} about the heron", f"{word} heron"):
-            others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
-            assert found(query, call("a"), one, *others)[:2] == [4, 3]
+    others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
+    for one, query in product(labelled, (f"what {word} about the heron", f"{word} heron")):
+        assert found(query, call("a"), one, *others)[:2] == [4, 3]
 
 
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
@@ -190,39 +181,17 @@ def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
         assert ScanIndex().search(history, query, 1) == [history[first - 1]]
 
 
-@pytest.mark.parametrize("part", ["username", "UserName", "tUserNa", "user_name", "49f31", "9F31BC"])
-def test_a_part_of_an_identifier_is_found_if_nothing_else_has_it(part: str) -> None:
-    messages = [user("a plain reusernamed word"), user("call getUserName of a49f31bc"), user("nothing")]
-    assert found(part, *messages) == [2]
-    assert found(part, *messages, user(f"here is {part} itself")) == [4]
+TEXTS = "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345B1_/"
 
 
-@pytest.mark.parametrize(
-    "text", ["unhealthyness", "UPPERCASED", "Capitalized", "123456789", "getA", "用户希望保留原始"]
-)
-def test_words_and_numbers_have_no_parts(text: str) -> None:
-    assert names(text) == ""
-
-
-@given(
-    st.text(
-        "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345",
-        max_size=60,
-    )
-)
-def test_a_long_text_is_folded_in_parts_as_it_is_at_once(text: str) -> None:
-    at_once = fold(text)
+@pytest.mark.parametrize("read", [fold, names])
+@given(text=st.text(TEXTS, max_size=60))
+def test_a_long_text_is_read_in_parts_as_it_is_at_once(read: Callable[[str], str], text: str) -> None:
+    text = f"{text} getUserName"
+    at_once = read(text)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(query_module, "READ_AT_ONCE", 4)
-        assert fold(text) == at_once
-
-
-@given(st.text("aB1_ é.漢字/", max_size=60))
-def test_the_identifiers_of_a_long_text_are_found_in_parts_as_at_once(text: str) -> None:
-    at_once = names(f"{text} getUserName")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(query_module, "READ_AT_ONCE", 4)
-        assert names(f"{text} getUserName") == at_once
+        assert read(text) == at_once
 
 
 @pytest.mark.parametrize(("read", "words"), [(fold, "où il a été "), (names, "the state ")])
@@ -235,31 +204,28 @@ def test_other_threads_run_while_a_text_of_megabytes_is_read(read: Callable[[str
     "words",
     [
         "cancel cancels cancelled canceled cancelling cancellation",
-        "story stories",
         "create created creating creation",
-        "box boxes",
-        "try tried tries",
-        "spy spies",
+        *("story stories", "box boxes", "try tried tries", "spy spies"),
     ],
 )
 def test_a_scan_finds_the_forms_of_a_word(words: str) -> None:
-    for one in words.split():
-        for other in words.split():
-            history = transcript([user("before"), user(f"an {other}"), user("after")]).snapshot()
-            assert ScanIndex().search(history, one, 5) == [history[1]], (one, other)
-
-
-@pytest.mark.parametrize("words", ["need needle", "nation native", "try tree", "lattes later"])
-def test_other_words_are_no_forms(words: str) -> None:
-    one, other = words.split()
-    assert found(one, user(f"an {other}"), user(f"an {one}"))[0] == 2
-    assert root(one) != root(other)
+    for one, other in product(words.split(), repeat=2):
+        history = transcript([user("before"), user(f"an {other}"), user("after")]).snapshot()
+        assert ScanIndex().search(history, one, 5) == [history[1]], (one, other)
 
 
 @given(st.text(alphabet="abdegilnorsty", min_size=1, max_size=12))
-def test_each_word_begins_with_its_root(word: str) -> None:
-    assert root(word)
-    assert word.startswith(root(word))
+@example("need needle")
+@example("nation native")
+@example("try tree")
+@example("lattes later")
+def test_each_word_begins_with_its_root_and_other_words_are_no_forms(words: str) -> None:
+    one, *others = words.split()
+    assert root(one)
+    assert one.startswith(root(one))
+    for other in others:
+        assert found(one, user(f"an {other}"), user(f"an {one}"))[0] == 2
+        assert root(one) != root(other)
 
 
 @pytest.mark.parametrize(
@@ -288,3 +254,86 @@ def test_a_scan_compares_a_path_once_with_a_text_that_repeats_its_words() -> Non
         return min(seconds(lambda: found("a/" * words + "b", user("a/" * 40_000 + "c/b"))) for _ in range(3))
 
     assert took(46) < 6 * took(2)
+
+
+# -- what a question says of its answer --------------------------------------------------------------------------------
+
+
+def test_a_question_says_whose_message_it_asks_for() -> None:
+    assert asked_role("What degree did I graduate with?") == "user"
+    for question in ("Can you remind me what you recommended?", "Which two films did you suggest to me on May 3?"):
+        assert asked_role(question) == "assistant"
+    assert asked_role("Where did Nora travel to?") is asked_role("") is None
+
+
+@pytest.mark.parametrize(
+    ("question", "dates"),
+    [
+        ("on May 3", [("", "05", "03")]),
+        ("on the 13th of October, 2023", [("2023", "10", "13")]),
+        ("in August 2023", [("2023", "08", "")]),
+        ("since 2026-05-07", [("2026", "05", "07")]),
+        ("may I ask 3 things", []),
+        ("on \u017fep 3", []),  # a letter that is an `s` where case is ignored
+        ("\u0662\u0660\u0662\u0666-\u0660\u0665", []),  # digits, but not those of a time
+        ("2026-05-07\u4f60\u8bf4\u4e86\u4ec0\u4e48", [("2026", "05", "07")]),
+    ],
+)
+def test_a_question_names_days_and_months(question: str, dates: list[tuple[str, str, str]]) -> None:
+    assert [tuple(date) for date in asked_dates(question)] == dates
+
+
+def test_a_date_has_the_times_in_it_and_the_first_name_of_a_question_is_that_of_the_speaker() -> None:
+    assert Date("", "05", "03").has("2026-05-03T10:00:00.000+00:00")
+    assert Date("2023", "08", "").has("2023-08-30")
+    assert not any(Date("", "05", "03").has(time) for time in ("2026-05-04T10:00:00.000+00:00", ""))
+    labels = {"user": ["felix", "nora", ""]}
+    assert asked_speaker(["what", "did", "nora", "tell", "felix"], "", (), labels) == "nora"
+    assert asked_speaker(["what"], "", (), {"user": ["nora"]}) == ""
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    assert asked_role(text) in (None, "user", "assistant")
+    assert all(date.month.isdigit() for date in asked_dates(text))
+    assert len(speaker_label(text)) <= len(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("nora: yes", "nora"),
+        ("**nora**: yes", "nora"),
+        ('nora said, "yes"', "nora"),
+        ("[1:56 pm on 8 may, 2023] nora: yes", "nora"),
+        ("yes nora", ""),
+        ("https://x", "https"),
+    ],
+)
+def test_a_text_begins_with_the_name_of_its_speaker(text: str, name: str) -> None:
+    assert speaker_label(text) == name
+
+
+# -- which lines are shown ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "line", "other"),
+    [
+        ("try", "she will try it again", "strict metrics in a matrix"),
+        ("try", "she tried it", "a string of trivia"),
+        ("tried", "we try it", "a string of trivia"),
+        ("way", "the long way home", "we waited for the mail"),
+        ("py", "run setup.py", "the api spins"),
+        ("key", "one of the keys", "keine"),
+        ("keys", "the key", "a monk"),
+        ("api", "the api", "an apple"),
+        ("cafe", "the café is closed", "a calf"),
+        ("我最喜欢的城市是哪里", "我喜欢的城市是厦门。", "你好"),
+        ("=>", "a => b", "a = b"),
+    ],
+)
+def test_the_line_with_a_form_of_the_word_is_better_than_one_with_some_of_its_letters(
+    query: str, line: str, other: str
+) -> None:
+    assert excerpts([other, line, other], words_of(query), 1) == [(2, line)]

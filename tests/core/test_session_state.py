@@ -61,107 +61,30 @@ STATE = SessionState(
     6,
     ({"at": "2026-01-01T00:00:00.000+00:00", "trigger": "manual", "strategies": ["fold"]},),
 )
-
-FIRST_FACT: dict[str, Any] = {
-    "head": "m2 user",
-    "outcome": "ok",
-    "names": ["a.py"],
-    "worth": [0.5],
-    "speaker": "person",
-    "said": [["Never push.", 1.0]],
-}
-FIRST_CHAPTER: dict[str, Any] = {
-    "lines": [{"first": 2, "last": 3, "turn": "u1", "facts": [FIRST_FACT], "tokens": 7, "before": 40}],
-    "before": 40,
-    "left_out": 1,
-    "author": "summary",
-    "texts": [[2, 5, "Goal: x"]],
-    "beside": None,
-    "made_at": 6,
-}
-FIRST_SEGMENT: dict[str, Any] = {
-    "first": 2,
-    "last": 5,
-    "turn": "u1",
-    "shown": [
-        {
-            "message": {"role": "user", "content": "x"},
-            "tokens": 3,
-            "seq": 5,
-            "provider": "anthropic",
-            "answers": "c1",
-            "model": "claude",
-            "prefix": "00aa",
-        }
-    ],
-    "tokens": 3,
-    "before": 9,
-    "state": "folded",
-    "rule": "fold",
-    "round": None,
-    "chapter": FIRST_CHAPTER,
-    "floor": "pinned",
-}
-FIRST_CHECKPOINT: dict[str, Any] = {
-    "covered": 4,
-    "upto": 5,
-    "digest": "",
-    "pieces": [FIRST_SEGMENT],
-    "tokens": 3,
-    "made_at": 6,
-    "budget": 900,
-    "from_content": True,
-}
-FIRST_BACKOFF: dict[str, Any] = {"room": 800, "until": 700, "coverable": 4, "stuck": True}
-FIRST_REDACTION: dict[str, Any] = {
-    "session_id": "s",
-    "seq": 7,
-    "role": "user",
-    "calls": ["c1"],
-    "answers": ["c2"],
-    "timestamp": "2026-01-01T00:00:00.000+00:00",
-    "trace": "$scrypt$",
-    "shares_time": True,
-}
-FIRST: dict[str, Any] = {
-    "counter": "a counter",
-    "kind": "a kind",
-    "body": 1,
-    "start": 2,
-    "covered": 3,
-    "turns_before": 4,
-    "lines": [
-        {
-            "budget": 1_000,
-            "output_limit": 400,
-            "digest": "00ff",
-            "checkpoint": FIRST_CHECKPOINT,
-            "seqs": [[[2, 3], ["c9"]]],
-            "attempt": FIRST_BACKOFF,
-        }
-    ],
-    "serving": [[1_000, 0]],
-    "corrections": [
-        ["anthropic", "model", {"offset": 300.0, "ratio": 1.5, "reports": 2, "window": 4_000, "last": [10, 20]}]
-    ],
-    "pins": [5],
-    "summaries": [[6, {"c1": "short"}]],
-    "awaited": {"c2": "to come"},
-    "interrupted": [7],
-    "focus": "focus",
-    "compactions": 8,
-    "tokens_saved": 9,
-    "warned": ["repair"],
-    "erased": [FIRST_REDACTION],
-    "version": 1,
-    "starts": [{"serving": 500, "budget": 600, "output_limit": 300, "attempt": FIRST_BACKOFF}],
-    "at_once": [[6, {"c1": "at once"}]],
-    "items": {"pool": [{"id": "a"}], "queue": [{"id": "b"}], "listed": "- a", "lines": 1},
-    "extra": {"a module": {"its own": [1]}},
-    "injected": "injected",
-}
+# What version 1 called keys of version 2, in the order of KEYS.
+FORMER = {
+    "compatibility_key": "kind", "leading_count": "body", "tail_start": "start", "covered_count": "covered",
+    "views": "lines", "by_budget": "serving", "short_forms": "summaries", "pending_summaries": "awaited",
+    "warnings_sent": "warned", "uncompacted_views": "starts", "served_budget": "serving", "backoff": "attempt",
+    "capacity": "room", "retry_at_tokens": "until", "compactable_count": "coverable", "infeasible": "stuck",
+    "segments": "pieces", "original_tokens": "before", "protected_because": "floor", "stored_call_id": "answers",
+    "entries": "lines", "subject": "head", "scores": "worth", "sentences": "said", "call_ids": "calls",
+    "answered_ids": "answers",
+}  # fmt: skip
 
 
+def as_version_1(saved: Any) -> Any:
+    """Rename the keys of a saved state."""
+    if isinstance(saved, list):
+        return [as_version_1(one) for one in saved]
+    if not isinstance(saved, dict):
+        return saved
+    return {
+        FORMER.get(key, key): as_version_1(value) for key, value in saved.items() if key not in ("cleared_seq", "log")
+    }
+
+
+FIRST: dict[str, Any] = {**as_version_1(json.loads(dump(STATE))), "version": 1}
 KEYS = {
     SessionState: "counter compatibility_key leading_count tail_start covered_count turns_before views by_budget "
     "corrections pins short_forms pending_summaries interrupted focus compactions tokens_saved warnings_sent erased "

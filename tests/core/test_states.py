@@ -1,4 +1,4 @@
-"""States: the newest todo list, plan or approval of a tool is recognized, stays verbatim and replaces the older."""
+"""States, distant history, carriers beside chapters and recalled text: what stays of each."""
 
 from __future__ import annotations
 
@@ -10,11 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amplifier_context_core import approx_token_counter as counter
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
+from amplifier_context_core.compaction.digest import chapter_of
+from amplifier_context_core.compaction.distant import distant_end, fold_distant
 from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.compaction.strategies import Goal, SupersedeStaleReads
 from amplifier_context_core.messages.parsing import Call
-from tests.core.drafts import draft, rounds, segments
+from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, recalled_size
+from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
+from amplifier_context_core.transcript.recalled import RECALL_TOOL
+from amplifier_context_core.view.chapter_carriers import carrier_of, sent_tokens, with_carrier, without_carriers
+from tests.core.drafts import draft, rounds, segments, transcript
 from tests.messages import Message, call, result, says, user
 
 ITEMS = [{"content": "Read the parser", "status": "completed"}, {"content": "Fix it", "status": "in_progress"}]
@@ -33,9 +42,6 @@ def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() 
     assert not state_key(Call("c1", "todo_write", text))
     assert time.thread_time() - begun < 0.02  # seconds; 0.06 if it is parsed
     assert state_key(Call("c1", "todo_write", json.dumps({"todos": ITEMS})))
-
-
-# -- recognized by name and shape -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -75,20 +81,11 @@ def test_a_call_that_reads_or_changes_a_part_of_a_state_writes_none(name: str, a
     assert state_key(Call("c", name, arguments)) == ""
 
 
-def test_configured_tools_write_a_state_and_no_others() -> None:
-    assert state_key(Call("c", "set_goal", {"goal": "ship"}), ["set_goal"]) == "set_goal"
-    assert state_key(Call("c", "todo_write", {"todos": ITEMS}), ["set_goal"]) == ""
-    assert states_of(rounds(writes("a"), result("a"))[0], ()) == ()
-
-
-def test_lists_that_have_ids_of_their_own_are_different_states() -> None:
-    keys = {state_key(Call("c", "todo_write", {"list_id": n, "todos": ITEMS})) for n in ("a", "b", "a")}
-    assert len(keys) == 2
-
-
-def test_every_approval_is_a_state_of_its_own() -> None:
-    keys = {state_key(Call("c", "request_approval", {"action": action})) for action in ("deploy", "delete")}
-    assert len(keys) == 2
+@pytest.mark.parametrize(
+    ("name", "key", "more"), [("todo_write", "list_id", {"todos": ITEMS}), ("request_approval", "action", {})]
+)
+def test_lists_with_ids_of_their_own_and_every_approval_are_different_states(name: str, key: str, more: Any) -> None:
+    assert len({state_key(Call("c", name, {key: value, **more})) for value in ("a", "b", "a")}) == 2
 
 
 @pytest.mark.parametrize(
@@ -99,14 +96,14 @@ def test_every_approval_is_a_state_of_its_own() -> None:
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True, "content": "no"}]},
     ],
 )
-def test_a_call_that_failed_or_got_no_result_wrote_no_state(answer: Message) -> None:
+def test_a_call_that_failed_or_got_no_result_wrote_no_state_and_words_beside_one_are_more_than_a_state(
+    answer: Message,
+) -> None:
     assert states_of(rounds(writes("a"), answer)[0], None) == ()
     assert states_of(rounds(writes("a"))[0], None) == ()
-    assert states_of(rounds(writes("a"), result("a"))[0], None) == ("todo_write",)
-
-
-def test_a_round_that_says_something_beside_its_state_does_not_only_write_states() -> None:
-    assert writes_only_states(rounds(writes("a"), result("a"))[0], None)
+    (done,) = rounds(writes("a"), result("a"))
+    assert (states_of(done, None), states_of(done, ())) == (("todo_write",), ())
+    assert writes_only_states(done, None)
     assert not writes_only_states(rounds(writes("a", text="The parser is at fault."), result("a"))[0], None)
     both = writes("a")
     both["tool_calls"] += call("b")["tool_calls"]
@@ -126,9 +123,6 @@ def test_no_arguments_whatever_raise(name: str, arguments: Any) -> None:
     assert isinstance(state_key(Call("c", name, arguments)), str)
 
 
-# -- the newest stays -------------------------------------------------------------------------------------------------
-
-
 def why(*messages: Message, room: int = 10_000, tools: Any = None) -> dict[str, str]:
     marked, _ = mark_protected(segments(*messages), Protection(), state_tokens=room, state_tools=tools)
     return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
@@ -141,20 +135,147 @@ def test_of_each_state_the_newest_stays() -> None:
     ]  # fmt: skip
     assert why(*history) == {"m1": "task", "m4": "newest state", "m6": "newest state", "m10": "newest round"}
     assert why(*history, tools=()) == {"m1": "task", "m10": "newest round"}
-
-
-# -- the older go first -----------------------------------------------------------------------------------------------
-
-
-def superseded(*messages: Message, target: int = 0, tools: Any = None, **more: Any) -> list[str]:
-    given = draft(*messages)
-    done = SupersedeStaleReads().apply(given, Goal(target, 0, state_tools=tools, **more))
-    return [segment.mark for segment in done.segments]
-
-
-OLDER = (user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c"))
+    assert state_key(Call("c", "set_goal", {"goal": "ship"}), ["set_goal"]) == "set_goal"
+    assert state_key(Call("c", "todo_write", {"todos": ITEMS}), ["set_goal"]) == "", "those configured and no others"
 
 
 def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
-    assert superseded(*OLDER, target=draft(*OLDER).tokens - 1) == ["m1", "m4", "m5", "m7"]
-    assert superseded(*OLDER, target=1_000_000) == ["m1", "m2", "m4", "m5", "m7"]
+    given = draft(
+        user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c")
+    )  # fmt: skip
+    for target in (given.tokens - 1, 1_000_000):
+        done = SupersedeStaleReads().apply(given, Goal(target, 0))
+        assert [segment.mark for segment in done.segments] == ["m1", *["m2"] * (target > 9_000), "m4", "m5", "m7"]
+
+
+# -- distant history ---------------------------------------------------------------------------------------------------
+
+
+def folded(*messages: Message, pins: tuple[int, ...] = ()) -> list[Segment]:
+    """All of these messages as distant history."""
+    history = transcript(messages).snapshot()
+    return fold_distant(history, 0, len(history), pins, Renderer(approx_token_counter, 100), approx_token_counter)
+
+
+def work(start: int, stop: int) -> list[Message]:
+    return [message for place in range(start, stop) for message in (call(f"c{place}"), result(f"c{place}", "x" * 400))]
+
+
+def test_the_first_and_the_newest_words_of_a_person_and_pins_stay_between_chapters() -> None:
+    pinned = folded(user("task"), *work(0, 5), says("a finding"), *work(5, 8), user("newest"), pins=(12,))
+    assert [segment.shown[0].message["content"] for segment in pinned if segment.first == 12] == ["a finding"]
+    segments = folded(user("task"), *work(0, 5), user("between"), *work(5, 10), user("newest"), *work(10, 12))
+    spans = [(segment.first, segment.last, segment.state) for segment in segments]
+    assert spans == [(1, 1, "kept"), (2, 22, "folded"), (23, 23, "kept"), (24, 27, "folded")]
+
+
+def test_a_chapter_lists_what_people_wrote_and_counts_the_other_rounds() -> None:
+    segments = folded(user("task"), *work(0, 5), user("never touch auth.py"), *work(5, 10), user("newest"))
+    chapter = segments[1].chapter
+    assert chapter is not None
+    assert [entry.first for entry in chapter.entries] == [12]
+    assert chapter.left_out == 10
+    content = segments[1].shown[0].message["content"]
+    assert "never touch auth.py" in content
+    assert "; 10 rounds left out]" in content
+    assert segments[1].original_tokens == sum(
+        entry.tokens for entry in transcript([*work(0, 5), user("never touch auth.py"), *work(5, 10)]).snapshot()
+    )
+
+
+def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call() -> None:
+    carrier = user("What happened.", metadata={"anthropic:compaction": {"version": 1}})
+    before = [user("task"), *work(0, 5), call("late"), call("soon"), result("soon")]
+    segments = folded(*before, carrier, result("late"), *work(5, 8), user("newest"))
+    kept = [segment for segment in segments if segment.state == "kept"]
+    assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
+    without = folded(*before, result("late"), *work(5, 8), user("newest"))
+    assert len([segment for segment in without if segment.state == "kept"]) == 2
+
+
+def end_of(*messages: Message, budget: int, **limits: Any) -> int:
+    renderer = Renderer(approx_token_counter, **{"output_limit": 100, **limits})
+    return distant_end(transcript(messages).snapshot(), 0, budget, renderer)
+
+
+def test_history_within_eight_budgets_of_what_a_view_shows_is_not_distant() -> None:
+    giants = [message for place in range(9) for message in (call(f"c{place}"), result(f"c{place}", "word " * 9_000))]
+    assert end_of(user("task"), *giants, budget=1_000) == 0  # nine outputs of 100 tokens, as they are shown
+    assert end_of(user("task"), *giants, budget=1_000, output_limit=4_000) == 15
+    tables = [message for place in range(99) for message in (call(f"c{place}"), result(f"c{place}", "[" + "1," * 900))]
+    assert end_of(user("task"), *tables, budget=600, tables=True) == 0, "what may become a table says nothing"
+    assert end_of(user("task"), *tables, budget=600) > 0
+
+
+# -- a carrier beside a chapter ----------------------------------------------------------------------------------------
+
+
+BLOCK = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
+METADATA = {"anthropic:compaction": {"version": 1, "model": "claude", "block": BLOCK}}
+CARRIER = {"role": "user", "content": "label", "metadata": METADATA}
+
+
+def chapter_with_entries(first: int, last: int) -> Segment:
+    """A chapter with an entry for every second seq."""
+    entries = [
+        DigestEntry(seq, min(seq + 1, last), f"a{seq}", (), 0, 40).with_facts([Fact(f"m{seq} read")], counter)
+        for seq in range(first, last + 1, 2)
+    ]
+    made, shown = chapter_of(entries, counter, span=(first, last))
+    return Segment(first, last, f"a{first}", (shown,), shown.tokens, made.original_tokens, "folded", "fold", None, made)
+
+
+@st.composite
+def views(draw: st.DrawFn) -> tuple[Segment, ...]:
+    sizes = draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
+    starts = [1 + 2 * sum(sizes[:index]) for index in range(len(sizes))]
+    return tuple(chapter_with_entries(first, first + 2 * size - 1) for first, size in zip(starts, sizes, strict=True))
+
+
+@given(views(), st.integers(0, 70), st.integers(0, 70))
+def test_it_is_beside_the_last_chapter_that_it_covers_and_no_other_carrier_is(
+    view: tuple[Segment, ...], before: int, upto: int
+) -> None:
+    made = with_carrier(with_carrier(view, CARRIER, before, counter) or view, CARRIER, upto, counter)
+    if made is None:
+        is_in_entry = upto % 2 == 1  # each has two seqs, the first of them odd
+        assert upto == 0 or upto > view[-1].last or (upto < view[0].last and is_in_entry)
+        return
+    assert [segment.last for segment in made if carrier_of(segment)] == [
+        max(segment.last for segment in made if segment.last <= upto)
+    ]
+    assert all(segment.tokens == sum(shown.tokens for shown in segment.shown) for segment in made)
+    firsts = [segment.first for segment in made]
+    assert firsts == sorted(set(firsts))
+    assert sum(segment.original_tokens for segment in made) == sum(segment.original_tokens for segment in view)
+    marks = [entry.first for one in made for entry in (one.chapter.entries if one.chapter else ())]
+    assert marks == [entry.first for one in view for entry in (one.chapter.entries if one.chapter else ())]
+
+
+@given(views())
+def test_without_it_a_view_is_as_it_was(view: tuple[Segment, ...]) -> None:
+    made = with_carrier(view, CARRIER, view[-1].last, counter)
+    assert made is not None
+    assert without_carriers(made) == view
+    carrier = carrier_of(made[-1])
+    assert carrier is not None
+    assert (carrier.message, carrier.seq) == (CARRIER, -view[-1].last)
+    assert sent_tokens(made) == carrier.tokens
+
+
+# -- how much of a view was recalled -----------------------------------------------------------------------------------
+
+
+def asked(*ids: str, tool: str = RECALL_TOOL) -> RenderedMessage:
+    return RenderedMessage(says(tool_calls=[{"id": id, "tool": tool, "arguments": {}} for id in ids]), 30, 1)
+
+
+def answered(id: str, tokens: int) -> RenderedMessage:
+    return RenderedMessage(result(id), tokens, 2)
+
+
+def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall_nothing() -> None:
+    shown = [asked("a", "b"), answered("a", ONE_LINE + 500), answered("b", ONE_LINE + 1)]
+    assert recalled_size(shown) == RecalledSize(2, 501)
+    assert recalled_size([asked("a"), answered("a", ONE_LINE - 6)]) == RecalledSize(1, 0)
+    assert recalled_size([asked("a", tool="bash"), answered("a", 900)]) == RecalledSize()

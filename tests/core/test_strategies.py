@@ -1,8 +1,10 @@
-"""Strategies on a plain list of messages, for people without the kernel: whole rounds, pins and task stay."""
+"""Strategies on a plain list of messages: whole rounds, pins and task stay; chapters, and what folders may answer."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +13,9 @@ import pytest
 from amplifier_context_core import (
     ClearToolOutputs,
     ClipToolOutputs,
+    CondenseChapters,
     ContextManager,
+    DropChapters,
     FitContextWindow,
     FoldRounds,
     Goal,
@@ -23,9 +27,13 @@ from amplifier_context_core import (
     TruncateToolOutputs,
     load_config,
 )
-from amplifier_context_core.compaction.checkpoint import Draft
+from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.compaction.digest import digest_round
+from amplifier_context_core.compaction.identifiers import identifiers, with_parts
+from amplifier_context_core.compaction.strategies.folding import fold
+from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter
-from tests.core.lists import LONG, PINNED, score, talk
+from tests.core.drafts import LONG, PINNED, draft, score, talk
 from tests.messages import Message, call, result, says, system, user
 
 
@@ -88,10 +96,6 @@ def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:
     assert OnlyQuestions().compact(messages) == [messages[0], messages[1], messages[3], messages[4]]
     questions = [user("task"), says("a?")]
     assert OnlyQuestions().compact(questions) is questions
-
-
-def test_the_strategy_that_does_nothing_does_nothing() -> None:
-    messages = talk()
     assert Strategy().compact(messages) is messages
 
 
@@ -104,6 +108,20 @@ def test_a_strategy_that_must_be_awaited_is_refused_when_its_class_is_made(base:
         type("Waits", (base,), {"apply": apply})
 
 
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        *((lambda bad=bad: ClearToolOutputs(bad), "keep_last") for bad in (-1, True, 1.5, "2")),
+        *((lambda bad=bad: FoldRounds(bad), "line_share") for bad in (0, -0.1, 1.1)),
+        (lambda: FitContextWindow(0), "max_tokens"),
+        (lambda: FitContextWindow(10, reserve_tokens=-1), "reserve_tokens"),
+    ],
+)
+def test_an_impossible_argument_is_refused_by_its_name(make: Callable[[], Strategy], name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        make()
+
+
 @pytest.mark.parametrize(("keep", "left"), [(0, []), (1, ["last"]), (3, ["c4", "c5", "last"]), (7, None), (99, None)])
 def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(keep: int, left: list[str] | None) -> None:
     messages = talk()
@@ -112,9 +130,8 @@ def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(keep: int
         assert done is messages
     else:
         assert [m["tool_calls"][0]["id"] for m in done if m.get("tool_calls")] == left
-        assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == [
-            m for m in messages if not m.get("tool_calls") and m["role"] != "tool"
-        ]
+        others = [m for m in messages if not m.get("tool_calls") and m["role"] != "tool"]
+        assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == others
 
 
 def test_media_is_counted_as_configured() -> None:
@@ -122,14 +139,6 @@ def test_media_is_counted_as_configured() -> None:
     messages = [user("word " * 6), user([sound]), says("a b c d e f"), user("word " * 6)]
     assert FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
     assert FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [messages[0], *messages[2:]]
-
-
-@pytest.mark.parametrize(
-    ("settings", "name"), [((0, {}), "max_tokens"), ((10, {"reserve_tokens": -1}), "reserve_tokens")]
-)
-def test_an_impossible_window_is_refused(settings: tuple[int, dict[str, int]], name: str) -> None:
-    with pytest.raises(ValueError, match=name):
-        FitContextWindow(settings[0], **settings[1])
 
 
 def test_keeping_none_leaves_what_must_stay() -> None:
@@ -144,7 +153,7 @@ def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> Non
     assert all(len(one["content"]) <= 100 for one in done[2]["content"])
 
 
-@pytest.mark.parametrize("keep", [0, 1, 3, 6, 9])
+@pytest.mark.parametrize("keep", [0, 3, 9])
 def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are(keep: int) -> None:
     messages = talk()
     done = ClearToolOutputs(keep).compact(messages)
@@ -155,12 +164,6 @@ def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are(keep: int
         assert f"{len(before):,} characters" in after
     assert all(before == after for before, after in outputs[cleared:])
     assert ("m4" in done[3]["content"]) == (cleared > 0)
-
-
-@pytest.mark.parametrize("bad", [-1, True, 1.5, "2"])
-def test_an_impossible_number_to_keep_is_refused(bad: Any) -> None:
-    with pytest.raises(ValueError, match="keep_last"):
-        ClearToolOutputs(bad)
 
 
 @pytest.mark.parametrize("strategy", [ClearToolOutputs(0), ClipToolOutputs(200)], ids=repr)
@@ -181,21 +184,146 @@ def reading(*paths: str) -> list[Message]:
 def test_of_the_same_call_made_again_only_the_latest_result_is_kept() -> None:
     messages = reading("a", "b", "a", "c", "a")
     done = SupersedeStaleReads().compact(messages)
-    assert "m10" in done[2]["content"]
-    assert "m10" in done[6]["content"]
-    for kept in (4, 8, 10):
-        assert done[kept] is messages[kept]
-
-
-def test_another_tool_or_other_arguments_are_another_call() -> None:
-    messages = [user(), call("a", name="read"), result("a", LONG), call("b", name="write"), result("b", LONG), says()]
-    assert SupersedeStaleReads().compact(messages) is messages
-    different = reading("a", "b", "c")
-    assert SupersedeStaleReads().compact(different) is different
-
-
-def test_arguments_in_another_spelling_are_the_same_call() -> None:
+    assert ["m10" in done[at]["content"] for at in (2, 6)] == [True, True]
+    assert all(done[kept] is messages[kept] for kept in (4, 8, 10)), "another argument is another call"
+    other_tool = [user(), call("a", name="read"), result("a", LONG), call("b", name="write"), result("b", LONG), says()]
+    assert SupersedeStaleReads().compact(other_tool) is other_tool
     blocks = [{"type": "tool_use", "id": "a", "name": "read", "input": {"path": "x"}}]
     listed = [{"id": "b", "tool": "read", "arguments": {"path": "x"}}]
-    messages = [user(), says(blocks), result("a", LONG), says("", tool_calls=listed), result("b", LONG), says()]
-    assert "superseded" in (SupersedeStaleReads().compact(messages))[2]["content"]
+    spelled = [user(), says(blocks), result("a", LONG), says("", tool_calls=listed), result("b", LONG), says()]
+    assert "superseded" in SupersedeStaleReads().compact(spelled)[2]["content"]
+
+
+# -- folding -----------------------------------------------------------------------------------------------------------
+
+
+def chapters_of(rounds: int) -> Draft:
+    messages: list[Message] = []
+    for chapter in range(rounds):
+        messages.append(user(f"prompt {chapter} " * 40))
+        for n in range(5):
+            names = "\n".join(f"src/part_{chapter}_{n}/name_{line}.py" for line in range(40))
+            messages += [call(f"c{chapter}{n}", path=f"src/part_{chapter}_{n}"), result(f"c{chapter}{n}", names)]
+    made = draft(*messages)
+    return FoldRounds().apply(made, Goal(target=1, budget=100_000, human_tokens=1 << 40))
+
+
+def test_chapters_within_their_share_are_left_byte_identical_and_above_it_the_oldest_are_dropped_first() -> None:
+    made = chapters_of(6)
+    goal = Goal(target=1, budget=100_000, chapter_tokens=made.tokens)
+    assert CondenseChapters().apply(made, goal) is made
+    assert DropChapters().apply(made, goal) is made
+    chapters = [segment for segment in made.segments if segment.chapter]
+    done = DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=sum(one.tokens for one in chapters[2:])))
+    assert [segment for segment in done.segments if segment.chapter] == chapters[2:]
+
+
+@pytest.mark.parametrize("length", [4, 14, 26])
+def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
+    """Leaving a line out costs the words that state it."""
+    given = draft(says("a"), says("b")).segments
+    goal = Goal(target=0, budget=0, chapter_tokens=24)
+    entries = [
+        DigestEntry.of(segment.round, [Fact(f"{segment.mark} {'x' * size}")], goal.counter)
+        for segment, size in zip(given, (10, length), strict=True)
+        if segment.round
+    ]
+    made = Draft((fold(given, entries, goal, "mine"),))
+    assert CondenseChapters().apply(made, goal) is made
+
+
+@pytest.mark.parametrize("hostile", [f"</{TAG}>", f"<\n/{TAG.upper()}>", "two\nlines", "cut \ud83d"])
+def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
+    given = draft(says("a"), says("b")).segments
+    goal = Goal(target=0, budget=0)
+    fact = Fact(f"m1 {hostile}", hostile, (hostile,), (1.0,))
+    assert given[0].round
+    folded = fold(given, [DigestEntry.of(given[0].round, [fact], goal.counter)], goal, "mine")
+    text = folded.shown[0].message["content"]
+    lines = text.encode().decode().split("\n")
+    assert lines[0] == f"<{TAG}>"
+    assert lines[-1] == f"</{TAG}>"
+    assert len(lines) == 4
+    assert "<" not in "".join(lines[1:-1])
+    assert folded.chapter is not None
+    assert (folded.first, folded.last, folded.chapter.left_out) == (given[0].first, given[1].last, 1)
+    assert folded.original_tokens == sum(segment.tokens for segment in given)
+
+
+def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> None:
+    rules = [f"Never rename the table orders_{n} without a review." for n in range(6)]
+    asked = [user(f"{rule} The rest of it is fine with me, go on as you see fit.") for rule in rules]
+    given = draft(*asked).segments
+    goal = Goal(target=0, budget=0, chapter_tokens=150)
+    entries = [
+        digest_round(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
+    ]
+    made = Draft((fold(given, entries, goal, "mine"),))
+    done = DropChapters().apply(made, goal)
+    assert done.tokens < made.tokens
+    text = done.messages[0]["content"]
+    assert all(rule in text for rule in rules)
+    assert "go on" not in text
+    fewer = DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=100))
+    assert fewer.tokens <= 100
+    assert 0 < sum(rule in fewer.messages[0]["content"] for rule in rules) < len(rules)
+    assert rules[-1] in fewer.messages[0]["content"], "the oldest rules go first"
+    assert not (DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
+
+
+@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"folded_up_to": 1}])
+def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
+    folded = chapters_of(12)
+    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
+    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
+
+
+def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given_until_they_stay_the_same() -> None:
+    folded = chapters_of(12)
+    ceiling = int(folded.tokens * 0.8)
+    assert CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling, human_tokens=1)) is folded
+    done = CondenseChapters().apply(folded, Goal(target=0, budget=0, ceiling=ceiling))
+    assert 0.3 * folded.tokens < done.tokens <= ceiling * 1.05
+    goal = Goal(target=1, budget=100_000, chapter_tokens=folded.tokens // 20)
+    drafts = [folded]
+    while len(drafts) < 9 and (done := CondenseChapters().apply(drafts[-1], goal)) is not drafts[-1]:
+        drafts.append(done)
+    assert 1 < len(drafts) < 9
+    assert [one.tokens for one in drafts] == sorted({one.tokens for one in drafts}, reverse=True)
+
+
+def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of_the_newest_chapter() -> None:
+    words = "I would like all of the tables of the report to be printed in colour, and then sent to the depot. " * 3
+    made = draft(*[m for n in range(6) for m in (user(f"{n}: {words}"), says(f"{n}: yes. {words}"))])
+    folded_up_to = made.segments[5].last
+    done = FoldRounds().apply(made, Goal(target=0, budget=0, folded_up_to=folded_up_to))
+    whole_again = FoldRounds().apply(done, Goal(target=0, budget=0))
+    assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
+    assert not any(segment.is_human for segment in whole_again.segments)
+    assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
+
+
+def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
+    def seconds_to_fold(*more: Message) -> float:
+        answer = says("It is done, as was asked for. " * 20)
+        made = draft(*more, *[m for n in range(300) for m in (user(f"Go on, {n}."), answer)])
+        begun = time.thread_time()
+        folded = FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
+        assert len([segment for segment in folded.segments if segment.chapter]) == 300
+        return time.thread_time() - begun
+
+    names = [user("\n".join(f"part_{n}/{line:x}.py" for line in range(3_000))) for n in range(30)]
+    begun = time.thread_time()
+    shown = identifiers("\n".join(str(message["content"]) for message in names), 1 << 20)
+    assert len({*with_parts(shown)}) > len(shown) == 90_000
+    reading = time.thread_time() - begun
+    # With a copy of the names for each chapter it was eight times as much.
+    assert seconds_to_fold(*names) < 3 * (seconds_to_fold() + reading)
+
+
+@pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(100), ClearToolOutputs(0)], ids=repr)
+def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strategy: Strategy) -> None:
+    made = draft(*talk(rounds=20))
+    done = strategy.apply(made, Goal(target=made.tokens * 3 // 4, budget=100_000))
+    assert done.tokens <= made.tokens * 3 // 4
+    assert done.segments[-12:] == made.segments[-12:]

@@ -1,8 +1,10 @@
-"""Tokens: what of a message is counted, and by which counter."""
+"""Tokens: what of a message is counted, and by which counter; media by the size in their header."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import struct
 import subprocess
 import sys
 import threading
@@ -24,45 +26,31 @@ from amplifier_context_core import (
     load_config,
 )
 from amplifier_context_core.messages import tokens
+from amplifier_context_core.messages.media import media_tokens
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure, size_of
 from amplifier_context_testing import WordCounter
-from amplifier_context_testing.checks.conversation_builder import image_block, image_url
+from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 from tests.messages import Message, block, result, says, user
 
 O = 4  # noqa: E741 - overhead, in every sum below
 
 
-@pytest.fixture
-def nothing_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_loaded", {})
+def test_the_exact_counter_knows_openais_vocabularies() -> None:
+    assert exact_token_counter()("hello world") == 2
+    assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
+    assert exact_token_counter()("<|endoftext|>") > 1, "what looks like a special token is text"
+    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
+        ContextManager(load_config({"token_counter": "foo"}))
 
 
-# -- the heuristic ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("bad", [0, float("nan"), float("inf")])
-def test_impossible_characters_per_token_are_refused(bad: float) -> None:
-    with pytest.raises(ValueError, match="chars_per_token"):
-        HeuristicTokenCounter(bad)
-
-
-def test_lone_surrogates_can_be_counted() -> None:
+def test_lone_surrogates_can_be_counted_and_impossible_characters_per_token_are_refused() -> None:
     assert approx_token_counter("\ud83d" * 4) == 3
     counter = exact_token_counter()
     assert counter("\ud83d") == counter("\ufffd")
     assert counter("a \ud83d\ude00") == counter("a \U0001f600")
-
-
-# -- the exact counter ------------------------------------------------------------------------------------------------
-
-
-def test_the_exact_counter_knows_openais_vocabularies() -> None:
-    assert exact_token_counter()("hello world") == 2
-    assert exact_token_counter("cl100k_base")("tiktoken is great!") == 6
-
-
-def test_what_looks_like_a_special_token_is_counted_as_text() -> None:
-    assert exact_token_counter()("<|endoftext|>") > 1
+    for bad in (0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="chars_per_token"):
+            HeuristicTokenCounter(bad)
 
 
 @pytest.mark.parametrize("text", ["word " * 60_000, "\n" * 250_000], ids=repr)
@@ -95,13 +83,21 @@ def test_a_host_that_makes_errors_of_warnings_meanwhile_gets_exact_counts_and_ke
     assert done.stdout.split() == ["True", "error"]
 
 
-@pytest.mark.usefixtures("nothing_loaded")
-def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = threading.Event()
-    hanging = types.ModuleType("tiktoken")
-    hanging.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tiktoken", hanging)
+@pytest.fixture
+def tiktoken_alone(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """A fake of tiktoken, of which nothing was loaded; bpe-openai is not installed."""
+    monkeypatch.setattr(tokens, "_loaded", {})
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    fake = types.ModuleType("tiktoken")
+    monkeypatch.setitem(sys.modules, "tiktoken", fake)
+    return fake
+
+
+def test_a_vocabulary_that_hangs_is_not_waited_for(
+    tiktoken_alone: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+    tiktoken_alone.get_encoding = lambda name: released.wait()  # type: ignore[attr-defined]
     monkeypatch.setattr(tokens, "_VOCABULARY_SECONDS", 0.01)
     try:
         assert exact_token_counter() is approx_token_counter
@@ -109,14 +105,12 @@ def test_a_vocabulary_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPat
         released.set()
 
 
-@pytest.mark.usefixtures("nothing_loaded")
-async def test_a_session_downloads_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_session_downloads_nothing(
+    tiktoken_alone: types.ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A thread that still downloads when its process ends can crash it."""
     asked: list[str] = []
-    online = types.ModuleType("tiktoken")
-    online.get_encoding = asked.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "tiktoken", online)
-    monkeypatch.setitem(sys.modules, "bpe_openai", None)
+    tiktoken_alone.get_encoding = asked.append  # type: ignore[attr-defined]
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
     counters = await asyncio.gather(*(load_counter() for _ in range(5)))
     assert {*counters, await load_counter()} == {approx_token_counter}
@@ -125,34 +119,28 @@ async def test_a_session_downloads_nothing(monkeypatch: pytest.MonkeyPatch, capl
     assert "pip install" in warning.getMessage()
 
 
-@pytest.mark.usefixtures("nothing_loaded")
 async def test_a_session_waits_for_what_tiktoken_has_in_its_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     import tiktoken.load
 
+    def to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
+        tiktoken.load.read_file_cached(path)
+        return {}
+
     def get_encoding(name: str) -> Any:
         time.sleep(0.1)
         return types.SimpleNamespace(encode_ordinary=list[str])
 
+    monkeypatch.setattr(tokens, "_loaded", {})
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(tiktoken.load, "read_file", lambda path: b"")
-    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", _to_cache)
+    monkeypatch.setattr(openai_public, "load_tiktoken_bpe", to_cache)
     openai_public.o200k_base()
     monkeypatch.setattr(tiktoken, "get_encoding", get_encoding)
     monkeypatch.setitem(sys.modules, "bpe_openai", None)
     assert (await load_counter("cl100k_base")) is approx_token_counter
     assert (await load_counter("o200k_base"))("abc") == 3
-
-
-def _to_cache(path: str, expected_hash: str) -> dict[bytes, int]:
-    from tiktoken.load import read_file_cached
-
-    read_file_cached(path)
-    return {}
-
-
-# -- what of a message is counted -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,31 +173,25 @@ def test_a_call_stated_twice_is_counted_once() -> None:
     assert count_message_tokens(says("", tool_calls=listed), WordCounter()) == once
 
 
-def test_images_count_by_the_size_in_their_header() -> None:
-    assert count_message_tokens(user([image_block(640, 480)])) == O + 410
-    assert count_message_tokens(user([image_url(640, 480)])) == O + 410
-    assert count_message_tokens(result("a", [image_block(640, 480)])) == O + 410
-    inner = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
-    assert count_message_tokens(user([inner])) == O + 410
+SEALED = "A" * 5_500
+INNER = {"type": "tool_result", "tool_use_id": "a", "content": [image_block(640, 480)]}
 
 
-def test_media_of_unknown_size_counts_flat_and_never_as_text() -> None:
-    sound = {"type": "input_audio", "input_audio": {"data": "A" * 1_000_000, "format": "wav"}}
+@pytest.mark.parametrize(
+    ("block", "tokens"),
+    [
+        ({"type": "thinking", "thinking": "", "signature": SEALED}, 1_000),
+        ({"type": "redacted_thinking", "data": SEALED}, 1_000),
+        ({"type": "thinking", "thinking": "", "content": [SEALED, None]}, 1_000),
+        ({"type": "input_audio", "input_audio": {"data": SEALED, "format": "wav"}}, 70),
+        *((one, 410) for one in (image_block(640, 480), image_url(640, 480), INNER)),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_sealed_reasoning_counts_by_its_length_and_media_by_their_size_or_flat(block: Any, tokens: int) -> None:
     counter = WordCounter()
-    assert count_message_tokens(user([sound]), counter, tokens_per_media=70) == O + 70
-    assert counter.characters == 0
-
-
-def test_sealed_reasoning_counts_by_its_length() -> None:
-    thinking = {"type": "thinking", "thinking": "", "signature": "A" * 5_500}
-    assert count_message_tokens(says([thinking]), WordCounter()) == O + 1_000
-    redacted = {"type": "redacted_thinking", "data": "A" * 5_500}
-    assert count_message_tokens(says([redacted]), WordCounter()) == O + 1_000
-    sealed = {"type": "thinking", "thinking": "", "content": ["A" * 5_500, None]}
-    assert count_message_tokens(says([sealed]), WordCounter()) == O + 1_000
-
-
-# -- off the loop -----------------------------------------------------------------------------------------------------
+    assert count_message_tokens(says([block]), counter, tokens_per_media=70) == O + tokens
+    assert counter.characters == 0, "none of it is text"
 
 
 async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> None:
@@ -226,20 +208,63 @@ async def test_a_large_message_is_counted_in_a_thread_and_a_small_one_here() -> 
     assert threading.get_ident() not in where[1:]
 
 
+def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item() -> None:
+    nested = ["ab", ["c", {"k": "defg"}]]
+    for value, texts, items in (("abc", 3, 1), (nested, 7, 6), ({"a": 5, "b": None}, 0, 3), (5, 0, 1), ([], 0, 1)):
+        assert size_of(value, 1_000) == texts + 8 * items
+
+
+# -- media -------------------------------------------------------------------------------------------------------------
+
+
+FLAT = 600
+
+
+def jpeg(width: int, height: int, leading: int = 0) -> str:
+    """The header of a JPEG, with so many bytes of EXIF before the size."""
+    parts = [b"\xff\xd8"]
+    while leading > 0:
+        size = min(leading, 65_000)
+        parts.append(b"\xff\xe1" + struct.pack(">H", size + 2) + b"\x00" * size)
+        leading -= size
+    parts.append(b"\xff\xc0" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\x00" * 9 + b"\xff\xd9")
+    return base64.b64encode(b"".join(parts)).decode()
+
+
+def as_source(data: str, media_type: str = "image/png") -> dict[str, Any]:
+    return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
+
+
+DATA_URL = f"data:image/png;base64,{png(640, 480)}"
+SPELLED = [
+    *(image_block(640, 480), image_url(640, 480), {"type": "input_image", "image_url": DATA_URL}),
+    *({"type": "image", "source": source} for source in (DATA_URL, {"data": DATA_URL})),
+    {"type": "file", "file": {"file_data": DATA_URL}},
+    *(as_source(jpeg(640, 480, leading), "image/jpeg") for leading in (0, 60_000)),
+]
+UNREADABLE = [
+    *({"type": "image"}, {"type": "image", "source": {}}),
+    {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+    *({"type": "image_url", "image_url": {"url": f"data:image/png{data}"}} for data in (",notbase64", ";base64,")),
+    as_source("!!!! not base64 !!!!"),
+    *(
+        as_source(base64.b64encode(data).decode())
+        for data in (b"\x89PNG\r\n\x1a\n" + bytes(40), b"<svg width='1e999'>")
+    ),
+    {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+    as_source(jpeg(640, 480, leading=200_000), "image/jpeg"),  # beyond what is read
+]
+SIZED = [(image_block(1, 1), 1), (image_block(1_568, 100), 209), *((block, 410) for block in SPELLED)]
+SCALED = [(image_block(2_000, 2_000), 1_600), (image_block(20_000, 10), media_tokens(image_block(1_568, 1), FLAT))]
+
+
 @pytest.mark.parametrize(
-    ("value", "texts", "items"),
-    [
-        ("abc", 3, 1),
-        (["ab", ["c", {"k": "defg"}]], 7, 6),
-        ({"a": 5, "b": None}, 0, 3),
-        (5, 0, 1),
-        ([], 0, 1),
-    ],
+    ("block", "tokens"),
+    [*SIZED, *SCALED, *((block, FLAT) for block in UNREADABLE)],
+    ids=lambda value: str(value)[:60],
 )
-def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item(value: Any, texts: int, items: int) -> None:
-    assert size_of(value, 1_000) == texts + 8 * items
-
-
-def test_an_unknown_counter_is_an_error_that_lists_the_known() -> None:
-    with pytest.raises(ConfigError, match="'foo' is not known; known are cl100k_base, heuristic, o200k_base"):
-        ContextManager(load_config({"token_counter": "foo"}))
+def test_media_cost_the_pixels_that_they_are_scaled_down_to_or_a_flat_amount(
+    block: dict[str, Any], tokens: int
+) -> None:
+    assert media_tokens(block, FLAT) == tokens
+    assert media_tokens(block, 7) == (7 if block in UNREADABLE else tokens)

@@ -1,47 +1,43 @@
-"""The transcript: entries are only ever appended, and a mark never points at another message than it did."""
+"""The transcript: marks, turns, snapshots, and its alignment with what a host hands in or a store holds."""
 
 from __future__ import annotations
 
-import pytest
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.errors import NotLoaded
+from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.timestamps import utc_now
+from amplifier_context_core.transcript.alignment import Alignment, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
-from amplifier_context_core.transcript.transcript import Transcript
+from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.pins import check_pin
 from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, system, user
 
 TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), user("two"), says("two done"))
 
 
-def append(history: Transcript, raw: Message) -> Entry:
-    message, info = parse_message(raw)
-    entry = history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00")
-    history.append(entry)
-    return entry
-
-
-@pytest.mark.parametrize(("mark", "seq"), [("m123", 123), ("m007", 7)])
-def test_a_mark_names_a_seq(mark: str, seq: int) -> None:
-    assert seq_of(mark) == seq
-
-
-@pytest.mark.parametrize("bad", ["", "x1", "m-1", "m 1", "m\u0661", "m" + "9" * 19])
-def test_what_is_no_mark_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="no mark"):
-        seq_of(bad)
-
-
-def test_before_the_first_human_message_there_is_no_turn() -> None:
-    history = transcript([system(), says("Welcome!")])
-    assert history.turn_count == 0
-    assert [entry.turn_id for entry in history.snapshot()] == ["a0", "a0"]
+def test_a_mark_names_a_seq_and_what_is_no_mark_is_refused() -> None:
+    assert [seq_of(mark) for mark in ("m123", "m007")] == [123, 7]
+    for bad in ("", "x1", "m-1", "m 1", "m\u0661", "m" + "9" * 19):
+        with pytest.raises(ValueError, match="no mark"):
+            seq_of(bad)
 
 
 def test_a_snapshot_reads_like_a_list() -> None:
     history = transcript(TWO_TURNS)
     append_after = history.snapshot()
-    append(history, user("later, and not in the snapshot"))
+    history.append(history.draft(*parse_message(user("later, and not in the snapshot")), 1, created=""))
     listed = list(append_after)
     assert [append_after[i] for i in range(-7, 7)] == [listed[i] for i in range(-7, 7)]
     cuts = [(None, None), (2, 5), (-3, None), (None, -2), (5, 100), (100, 200), (4, 1)]
@@ -64,16 +60,10 @@ def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
     assert history.unchanged_since(history.revision - 5) == 6
 
 
-def test_a_clear_leaves_nothing_unchanged() -> None:
-    history = transcript(TWO_TURNS)
-    start = history.revision
-    history.clear()
-    assert history.unchanged_since(start) == 0
-    assert (len(history), history.turn_count, history.last) == (0, 0, None)
-
-
-def test_instructions_are_no_part_of_a_turn_before_the_first_prompt() -> None:
+def test_before_the_first_human_message_there_is_no_turn_and_instructions_are_part_of_none() -> None:
     history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
+    assert history.turn_count == 0
+    assert [entry.turn_id for entry in history.snapshot()] == ["a0"] * 3
     assert [entry.mark for entry in history.current_turn()] == ["m3"]
 
 
@@ -103,3 +93,168 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
         assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading_count)
     parts.fill_gap(entries[head:first])
     assert [e.seq for e in parts.snapshot()][: first + 1] == [e.seq for e in entries][: first + 1]
+
+
+# -- alignment: an echo is distinguished from an edit ------------------------------------------------------------------
+
+
+HISTORY = [system(), user("Fix the loader."), call("a"), result("a", "out"), says("Done.")]
+
+
+def aligned(stored: list[Message], incoming: list[Message]) -> Alignment:
+    return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
+
+
+def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() -> None:
+    assert aligned(HISTORY, []) == Alignment([], True)
+    assert aligned([], []) == Alignment([], False)
+    other_tool = aligned([call("a", name="read")], [call("a", name="bash")])
+    assert other_tool.changed, "with the same id and arguments too: sessions reuse ids, so both may be stored"
+
+
+@pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
+async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
+    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
+    await manager.add_message(user("x", metadata={"timestamp": stamp}))
+    assert await manager.get_messages() == [user("x", metadata={"timestamp": stamp})]
+
+
+def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
+    stamped = user("x", metadata={"timestamp": "2026-01-01T00:00:01.000+00:00"})
+    assert not aligned([stamped], [user("x", metadata={"timestamp": "2027-01-01T00:00:01.000+00:00"})]).changed
+
+
+def test_large_lists_are_aligned_too() -> None:
+    many = [user(f"message {number % 700}") for number in range(3_000)]
+    found = aligned(many, [*many[1_000:2_000], *many[2_500:], user("new")])
+    kept = [item.seq for item in found.order if isinstance(item, Entry)]
+    assert len(found.order) == 1_501
+    assert len(kept) == 1_500
+    assert kept == sorted(kept)
+
+
+# -- memory and store joined: a change that was broken off is found made or not made -----------------------------------
+
+
+def entry(seq: int, text: str = "") -> Entry:
+    message, info = parse_message({"role": "user", "content": text or f"message {seq}"})
+    return Entry(seq, message, info.role, seq, info.human, (), (), 1, "s", "", "")
+
+
+def snapshot(entries: list[Entry], gap: range = range(0)) -> Snapshot:
+    made = Transcript.resumed(
+        "s", entries[: gap.start], entries[gap.stop :], length=len(entries), last_seq=max(e.seq for e in entries)
+    )
+    return made.snapshot() if gap else Snapshot(entries, len(entries), 0)
+
+
+def seqs(entries: list[Entry]) -> list[int]:
+    return [entry.seq for entry in entries]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Entry], range]:
+    order = draw(st.permutations(range(1, draw(st.integers(2, 12)) + 1)))
+    entries = [entry(seq) for seq in (order if draw(st.booleans()) else sorted(order))]
+    start = draw(st.integers(1, len(entries)))
+    stop = draw(st.integers(start, len(entries)))
+    return entries, range(start, stop) if start < stop and draw(st.booleans()) else range(0)
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> tuple[list[Entry], range, Change]:
+    entries, gap = draw(histories())
+    keep = draw(st.integers(gap.stop, len(entries)))
+    if gap and draw(st.booleans()):
+        return entries, gap, Change(0)
+    old = draw(st.permutations(entries[keep:]).map(lambda moved: moved[: draw(st.integers(0, len(moved)))]))
+    fresh = [entry(seq, "new") for seq in range(100, 100 + draw(st.integers(0, 3)))]
+    return entries, gap, Change(keep, [*old, *fresh])
+
+
+@given(changes(), st.booleans())
+def test_a_change_that_was_broken_off_is_found_made_or_not_made(
+    drawn: tuple[list[Entry], range, Change], made: bool
+) -> None:
+    entries, gap, change = drawn
+    stored = [*entries[: change.keep], *change.entries] if made else entries
+    found = reconcile(snapshot(entries, gap), stored, change)
+    assert seqs(found.entries) == seqs(list(stored))
+    assert (found.missing, found.unstored, found.common) == (0, 0, len(stored))
+
+
+@given(histories(), st.integers(0, 3), st.integers(0, 3))
+def test_of_an_append_that_was_broken_off_the_beginning_that_was_stored_is_taken_over(
+    drawn: tuple[list[Entry], range], count: int, stored: int
+) -> None:
+    entries, gap = drawn
+    added = [entry(seq, "new") for seq in range(100, 100 + count)]
+    found = reconcile(snapshot(entries, gap), [*entries, *added[:stored]], Change(len(entries), added))
+    assert seqs(found.entries) == seqs([*entries, *added[:stored]])
+
+
+@given(histories(), st.sets(st.integers(1, 12)))
+def test_what_memory_holds_is_kept_in_its_order_whatever_the_store_lost(
+    drawn: tuple[list[Entry], range], lost: set[int]
+) -> None:
+    entries, gap = drawn
+    inside = {one.seq for one in entries[gap.start : gap.stop]} if gap else set[int]()
+    left = [one for one in entries if one.seq not in lost]
+    found = reconcile(snapshot(entries, gap), left)
+    assert seqs(found.entries) == [one.seq for one in entries if one.seq not in lost & inside]
+    assert found.missing == len(lost & inside)
+    assert found.unstored == len([one for one in entries if one.seq in lost - inside])
+    assert seqs(left[: found.common]) == seqs(found.entries[: found.common])
+
+
+def test_entries_of_another_program_keep_their_index_and_are_not_taken_for_ours() -> None:
+    entries = [entry(seq) for seq in range(1, 7)]
+    stored = [*entries[:5], entry(20), entries[5], entry(21)]
+    for gap in (range(0), range(1, 4)):
+        assert seqs(reconcile(snapshot(entries, gap), stored).entries) == [1, 2, 3, 4, 5, 20, 6, 21]
+    theirs = entry(7, "another writer's")  # of the same seq
+    found = reconcile(snapshot(entries), [*entries, theirs], Change(6, [entry(7, "ours")]))
+    assert found.entries[6:] == [theirs]
+
+
+def test_a_rewriting_that_was_broken_off_is_as_the_store_holds_it() -> None:
+    entries = [entry(1, "secret"), entry(2)]
+    for text in ("secret", "(erased)"):
+        found = reconcile(snapshot(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
+        assert [one.message["content"] for one in found.entries] == [text, "message 2"]
+
+
+# -- what a pin costs --------------------------------------------------------------------------------------------------
+
+
+MESSAGES = 3_000
+
+
+class CountingSnapshot(Snapshot):
+    """A history that counts how many of its entries are read."""
+
+    read = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.read += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in super().__iter__():
+            self.read += 1
+            yield entry
+
+
+def test_a_pin_reads_each_message_a_few_times_however_many_are_pinned() -> None:
+    entries = list(transcript(user() for _ in range(MESSAGES)).snapshot())
+    history = CountingSnapshot(entries, MESSAGES, 0)
+    check_pin(entries[1_500], history, range(1, MESSAGES + 1), capacity=10_000_000, units=Units(), pin_share=0.9)
+    assert MESSAGES <= history.read <= 3 * MESSAGES
+
+
+def test_it_is_the_time_now_to_the_millisecond() -> None:
+    before = datetime.now(UTC) - timedelta(milliseconds=1)
+    now = utc_now()
+    assert before <= datetime.fromisoformat(now) <= datetime.now(UTC)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", now)

@@ -43,7 +43,7 @@ async def run(function: Callable[..., Any], **arguments: Any) -> Any:
     return result.output
 
 
-# -- arguments --------------------------------------------------------------------------------------------------------
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_tool_has_the_name_description_and_arguments_of_its_function() -> None:
@@ -53,45 +53,28 @@ async def test_a_tool_has_the_name_description_and_arguments_of_its_function() -
     assert tool.input_schema["required"] == ["doc"]
     assert list(tool_from_function(look).input_schema["properties"]) == ["question"]
     other = tool_from_function(functools.partial(fetch, "a"), name="get")
-    assert (other.name, other.description, list(other.input_schema["properties"])) == (
-        "get",
-        "Fetch a report.",
-        ["pages"],
-    )
-    for given, named in (
-        ([], "an object"),
-        ({}, "doc"),
-        ({"doc": "a", "pages": "?"}, "pages"),
-        ({"doc": "a", "x": 1}, "x"),
-    ):
+    assert (other.name, other.description) == ("get", "Fetch a report.")
+    assert list(other.input_schema["properties"]) == ["pages"]
+    wrong = [([], "an object"), ({}, "doc"), ({"doc": "a", "pages": "?"}, "pages"), ({"doc": "a", "x": 1}, "x")]
+    for given, named in wrong:
         result = await tool.execute(given)  # pyright: ignore[reportArgumentType]
         assert not result.success
         assert named in str(result.output)
 
 
-def special(
-    _x: int,
-    model_config: str,
-    model_fields_set: int = 1,
-    copy: bool = False,
-    schema: str = "s",
-    json: str = "j",
-    a0: int = 0,
-    work: int = 0,
-) -> str:
-    return f"{_x} {model_config} {model_fields_set} {copy} {schema} {json} {a0} {work}"
+def special(_x: int, model_config: str, copy: bool = False, schema: str = "s", json: str = "j", a0: int = 0) -> str:
+    return f"{_x} {model_config} {copy} {schema} {json} {a0}"
 
 
 async def test_a_parameter_may_have_any_name() -> None:
     tool = tool_from_function(special)
-    names = ["_x", "model_config", "model_fields_set", "copy", "schema", "json", "a0", "work"]
+    names = ["_x", "model_config", "copy", "schema", "json", "a0"]
     assert list(tool.input_schema["properties"]) == names
     assert tool.input_schema["required"] == names[:2]
-    assert await run(special, _x=1, model_config="m") == "1 m 1 False s j 0 0"
-    given = dict(zip(names, [2, "n", 3, True, "t", "k", 4, 5], strict=True))
-    assert await run(special, **given) == "2 n 3 True t k 4 5"
-    refused = await tool.execute({"_x": "many", "model_config": "m"})
-    assert "_x" in str(refused.output)
+    assert await run(special, _x=1, model_config="m") == "1 m False s j 0"
+    given = dict(zip(names, [2, "n", True, "t", "k", 4], strict=True))
+    assert await run(special, **given) == "2 n True t k 4"
+    assert "_x" in str((await tool.execute({"_x": "many", "model_config": "m"})).output)
     assert not (await tool.execute({"_x": 1, "model_config": "m", "a1": 1})).success
 
 
@@ -129,7 +112,7 @@ def test_a_function_that_can_be_no_tool_is_refused_with_the_way_out(function: Ca
         tool_from_function(function)
 
 
-# -- pool and queue ---------------------------------------------------------------------------------------------------
+# -- pool and queue ----------------------------------------------------------------------------------------------------
 
 
 async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_wins() -> None:
@@ -170,12 +153,11 @@ def of_unknown_type(pool: ContextPool, other: NoSuchName) -> None: ...  # noqa: 
 def of_any_type(either: ContextPool | ContextQueue, any: Any, anything: object) -> None: ...
 
 
-@pytest.mark.parametrize("function", [of_unknown_type, of_any_type, len])
-def test_what_is_not_clear_asks_for_nothing(function: Any) -> None:
-    assert requested(function) == {}
+def test_what_is_not_clear_asks_for_nothing() -> None:
+    assert [requested(one) for one in (of_unknown_type, of_any_type, len)] == [{}, {}, {}]
 
 
-# -- items ------------------------------------------------------------------------------------------------------------
+# -- items -------------------------------------------------------------------------------------------------------------
 
 
 async def test_items_of_any_function_go_where_the_session_offers_it() -> None:

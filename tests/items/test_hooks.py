@@ -23,7 +23,7 @@ from amplifier_context_core.items.injection import offering
 ITEM = ContextItem("x", "d", "i")
 
 
-# -- decorators -------------------------------------------------------------------------------------------------------
+# -- decorators --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_decorator_returns_the_hook_bare_or_with_arguments_and_attaches_it_once() -> None:
@@ -61,26 +61,24 @@ def test_what_can_be_no_hook_is_refused_and_not_registered() -> None:
         HookRegistry.get("plain")
 
 
-# -- order and selection ----------------------------------------------------------------------------------------------
+# -- order and selection -----------------------------------------------------------------------------------------------
 
 
 async def test_hooks_of_the_object_run_first_then_global_ones_each_once() -> None:
     calls: list[str] = []
 
-    @hook(ContextPoolHook.BEFORE_ADD)
-    async def everywhere(*arguments: Any) -> None:
-        calls.append("everywhere")
+    def noting(name: str) -> Any:
+        async def noted(*arguments: Any) -> None:
+            calls.append(name)
 
-    @hook(ContextPoolHook.BEFORE_ADD)
-    async def both(*arguments: Any) -> None:
-        calls.append("both")
+        noted.__name__ = name
+        return noted
 
+    for_all = hook(ContextPoolHook.BEFORE_ADD)
+    for_all(noting("everywhere"))
+    both = for_all(noting("both"))
     pool = ContextPool()
-
-    @pool.before_add
-    async def own(*arguments: Any) -> None:
-        calls.append("own")
-
+    pool.before_add(noting("own"))
     pool.hooks += [both, both]
     await pool.add(ITEM)
     assert calls == ["own", "both", "everywhere"]
@@ -104,15 +102,14 @@ async def test_a_global_hook_runs_for_its_event_and_for_objects_that_share_one_o
     assert (tagged, untagged) == (queues[2:], queues)
 
 
-async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
-    calls: list[str] = []
-
+async def test_a_hook_without_a_name_cannot_be_saved() -> None:
     class Bare:
         type = (ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR)
 
         async def __call__(self, *arguments: Any) -> None:
             calls.append("bare")
 
+    calls: list[str] = []
     queue = ContextQueue(1)
     queue.hooks.append(Bare())
     await queue.append(ITEM)
@@ -122,25 +119,12 @@ async def test_a_bare_callable_with_a_type_is_a_hook() -> None:
         queue.to_dict()
 
 
-async def test_an_exception_of_a_hook_goes_to_the_caller_and_stops_the_hooks_after_it() -> None:
-    queue = ContextQueue(1)
-
-    @queue.before_clear
-    async def fails(*arguments: Any) -> None:
-        raise RuntimeError("no")
-
-    @queue.before_clear
-    async def never(*arguments: Any) -> None:
-        raise AssertionError("the hook before it raised")
-
-    with pytest.raises(RuntimeError, match="no"):
-        await queue.clear()
+# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-# -- arguments --------------------------------------------------------------------------------------------------------
-
-
-async def test_fixed_arguments_are_passed_and_lambdas_among_them_are_called_each_time() -> None:
+async def test_fixed_arguments_are_passed_lambdas_among_them_are_called_each_time_and_the_calls_own_win(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     numbers = iter(range(9))
     calls: list[Any] = []
     queue = ContextQueue(1)
@@ -152,17 +136,9 @@ async def test_fixed_arguments_are_passed_and_lambdas_among_them_are_called_each
     await queue.clear()
     await queue.clear()
     assert calls == [("x", 0, int), ("x", 1, int)]
-
-
-async def test_an_argument_of_the_call_wins_over_a_fixed_one_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    @hook(ContextQueueHook.AFTER_CLEAR, label="fixed")
-    async def noted(label: str) -> None:
-        calls.append(label)
-
-    calls: list[str] = []
     with caplog.at_level(logging.WARNING):
-        await noted(label="given")
-    assert calls == ["given"]
+        await noted(queue, label="given")
+    assert calls[2:] == [("given", 2, int)]
     assert "'label'" in caplog.text
 
 
@@ -195,7 +171,7 @@ async def test_a_hook_gets_the_pool_and_the_queue_of_the_session_that_it_asks_fo
     assert [one is other for one, other in zip(seen, (changed, pool, queue), strict=True)] == [True] * 3
 
 
-# -- registry ---------------------------------------------------------------------------------------------------------
+# -- registry ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_name_is_of_one_hook_until_the_registry_is_cleared() -> None:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.items import ContextItem, tool_from_function
+from amplifier_context_core.items import ContextItem
+from tests.items.sessions import ANSWER, PROMPT, fetch, lists, note, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, shared_prefix, size, work
 
-PROMPT = {"role": "user", "content": "Read the reports."}
-ANSWER = {"role": "assistant", "content": "I go on."}
 
-
-async def fetch(doc: str) -> ContextItem[str]:
-    """Fetch a report."""
-    return ContextItem(f"body of {doc}", f"report {doc}", doc)
-
-
-async def note(text: str) -> ContextItem[str]:
-    return ContextItem(text)
+async def with_report(manager: ContextManager | None = None) -> ContextManager:
+    manager = await feed(manager or new_manager(), [PROMPT])
+    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    return manager
 
 
 async def answered(manager: ContextManager, budget: int | None = None) -> list[Message]:
@@ -30,10 +24,6 @@ async def answered(manager: ContextManager, budget: int | None = None) -> list[M
     view = await ask(manager, budget)
     await feed(manager, [ANSWER])
     return view
-
-
-async def run(function: Any, **arguments: Any) -> None:
-    await tool_from_function(function).execute(arguments)
 
 
 async def test_the_view_lists_the_items_and_its_prefix_stays() -> None:
@@ -52,8 +42,7 @@ async def test_the_view_lists_the_items_and_its_prefix_stays() -> None:
 
 
 async def test_a_request_writes_nothing_and_its_answer_records_the_list_before_itself() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    manager = await with_report()
     view = await ask(manager)
     await run(fetch, doc="q4")
     newer = await ask(manager)  # the first request failed
@@ -66,21 +55,9 @@ async def test_a_request_writes_nothing_and_its_answer_records_the_list_before_i
     assert await ask(manager) == [*newer, ANSWER]
 
 
-async def test_a_list_that_two_requests_sent_is_recorded_once() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await manager.pool.add(ContextItem("body", "report q3", "q3"))
-    await ask(manager)
-    listed = manager.session.items.sent_list
-    await feed(manager, [ANSWER])
-    manager.session.items.sent_list = listed  # of a request that was planned before the answer came
-    await feed(manager, [ANSWER])
-    assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
-
-
 @pytest.mark.parametrize("turns", range(12))
 async def test_an_answer_that_is_cancelled_and_added_again_records_the_list_once(turns: int) -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await manager.pool.add(ContextItem("body", "report q3", "q3"))
+    manager = await with_report()
     await ask(manager)
     adding = asyncio.create_task(manager.add_message(ANSWER))
     for _ in range(turns):
@@ -90,7 +67,7 @@ async def test_an_answer_that_is_cancelled_and_added_again_records_the_list_once
     await manager.history.finish()
     if ANSWER not in await manager.get_messages():
         await manager.add_message(ANSWER)
-    assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
+    assert len(lists(await manager.get_messages())) == 1
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -98,8 +75,7 @@ def test_an_answer_that_the_end_of_its_loop_cuts_off_records_the_list_once(turns
     manager = new_manager()
 
     async def begun() -> None:
-        await feed(manager, [PROMPT])
-        await manager.pool.add(ContextItem("body", "report q3", "q3"))
+        await with_report(manager)
         await ask(manager)
         adding = asyncio.create_task(manager.add_message(ANSWER))
         for _ in range(turns):
@@ -112,17 +88,22 @@ def test_an_answer_that_the_end_of_its_loop_cuts_off_records_the_list_once(turns
         return await manager.get_messages()
 
     asyncio.run(begun())
-    assert sum("pool, by id:" in str(message["content"]) for message in asyncio.run(repeated())) == 1
+    assert len(lists(asyncio.run(repeated()))) == 1
 
 
-async def test_a_view_that_a_host_hands_in_with_its_list_adds_no_other_list() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await manager.pool.add(ContextItem("body", "report q3", "q3"))
-    view = await ask(manager)
-    await manager.set_messages([*view, ANSWER])
-    assert sum("pool, by id:" in str(message["content"]) for message in await ask(manager)) == 1
+async def test_a_list_that_two_requests_sent_or_a_host_hands_in_is_recorded_once() -> None:
+    manager = await with_report()
+    await ask(manager)
+    listed = manager.session.items.sent_list
     await feed(manager, [ANSWER])
-    assert sum("pool, by id:" in str(message["content"]) for message in await manager.get_messages()) == 1
+    manager.session.items.sent_list = listed  # of a request that was planned before the answer came
+    await feed(manager, [ANSWER])
+    assert len(lists(await manager.get_messages())) == 1
+    manager = await with_report(new_manager(session_id="other"))
+    await manager.set_messages([*(await ask(manager)), ANSWER])
+    assert len(lists(await ask(manager))) == 1
+    await feed(manager, [ANSWER])
+    assert len(lists(await manager.get_messages())) == 1
 
 
 async def test_of_several_lists_a_compaction_keeps_the_newest() -> None:
@@ -133,9 +114,8 @@ async def test_of_several_lists_a_compaction_keeps_the_newest() -> None:
         await feed(manager, work(5, output=1_000)[1:])
     await answered(manager, 8_000)
     await manager.compact()
-    lists = [message for message in await ask(manager, 8_000) if "pool, by id:" in str(message["content"])]
-    assert len(lists) == 1
-    assert "[q3] report q3" in lists[0]["content"]
+    (listed,) = lists(await ask(manager, 8_000))
+    assert "[q3] report q3" in listed
 
 
 async def test_the_list_is_bounded_and_quoted_as_data() -> None:

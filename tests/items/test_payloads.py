@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from tests.items.sessions import opened
 from tests.managers import ask, feed, new_manager
+from tests.messages import says, user
 
 SECRET = "the password is hunter2"
 
@@ -43,28 +44,24 @@ def nested(levels: int) -> list[Any]:
 UNREADABLE = pytest.mark.parametrize("payload", [nested(3_000), Mute(), Unsure(), 10**5_000], ids=type)
 
 
-def opened(folder: Path) -> ContextManager:
-    return ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=JsonlStore(folder))
-
-
 def on_disk(folder: Path) -> bytes:
     return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 @UNREADABLE
 async def test_a_payload_without_a_text_stops_no_method_of_its_session(tmp_path: Path, payload: object) -> None:
-    manager = await feed(opened(tmp_path), [{"role": "user", "content": SECRET}])
+    manager = await feed(opened(JsonlStore(tmp_path)), [user(SECRET)])
     await ask(manager)
     await manager.queue.append(ContextItem(payload))
     await manager.pool.add(ContextItem(payload, "a tree", "t"))
     view = await ask(manager)
     assert f"queue, newest last:\n- {type(payload).__name__}" in view[-1]["content"]
     assert manager.queue.history() == type(payload).__name__
-    await manager.set_messages([{"role": "user", "content": SECRET}, {"role": "assistant", "content": "yes"}])
+    await manager.set_messages([user(SECRET), says("yes")])
     assert await manager.forget(["m1"]) == ["m1"]
     assert b"hunter2" not in on_disk(tmp_path)
     await manager.close()
-    again = opened(tmp_path)
+    again = opened(JsonlStore(tmp_path))
     await again.ready()
     assert again.pool.get("t").content == type(payload).__name__
     await again.close()
@@ -74,7 +71,7 @@ async def test_a_payload_without_a_text_stops_no_method_of_its_session(tmp_path:
 async def test_an_item_that_cannot_be_read_is_erased_with_the_text_that_it_may_hold(
     tmp_path: Path, payload: object
 ) -> None:
-    manager = await feed(opened(tmp_path), [{"role": "user", "content": SECRET}])
+    manager = await feed(opened(JsonlStore(tmp_path)), [user(SECRET)])
     await manager.pool.add(ContextItem(payload, "a tree", "t"))
     await manager.pool.add(ContextItem("harmless", "a text", "x"))
     await manager.queue.append(ContextItem(payload), ContextItem("harmless"))
@@ -98,14 +95,7 @@ class Spaced(list[Any]):
         return " ".join(self[0])
 
 
-SECRETS = [
-    "it's\u00a0here",
-    "it's\x00here",
-    'it\'s "hunter2"',
-    "hunter\\2",
-    "hunter\n2",
-    "j\u00e4ger2",
-]
+SECRETS = ["it's\u00a0here", "it's\x00here", 'it\'s "hunter2"', "hunter\\2", "hunter\n2", "j\u00e4ger2"]
 SHAPES = ["object", "key", "list", "tuple", "set", "dataclass", "cycle", "list of another class"]
 
 
@@ -119,7 +109,7 @@ async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str
         cycle.append(cycle)
         return (shapes | {"cycle": cycle, "dataclass": [Note(text)], "list of another class": Spaced(text)})[shape]
 
-    manager = await feed(new_manager(), [{"role": "user", "content": "hello"}])
+    manager = await feed(new_manager(), [user("hello")])
     await manager.pool.add(ContextItem(kind(f'the "code" is {secret}'), "a note", "n"))
     await manager.queue.append(ContextItem(kind(f"the code is {secret}")), ContextItem(kind("harmless")))
     await manager.forget(containing=secret)
@@ -135,22 +125,14 @@ NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, Report(3), [Report(3
 JSON = ["\ud800", ["\ud800"], {"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, {"a": 2**70}, [], "", 0, nested(99)]
 
 
-async def saved_and_read(folder: Path, payload: object) -> Any:
-    manager = await feed(opened(folder), [{"role": "user", "content": "hello"}])
+@pytest.mark.parametrize("payload", [*NO_JSON, *JSON], ids=ascii)
+async def test_a_payload_is_saved_as_it_is_if_it_is_wholly_json_else_as_its_text(tmp_path: Path, payload: Any) -> None:
+    manager = await feed(opened(JsonlStore(tmp_path)), [user("hello")])
     await manager.pool.add(ContextItem(payload, "odd", "t"))
     await ask(manager)
     await manager.close()
-    again = opened(folder)
+    again = opened(JsonlStore(tmp_path))
     await again.ready()
     await again.close()
-    return again.pool.get("t").content
-
-
-@pytest.mark.parametrize("payload", NO_JSON, ids=str)
-async def test_a_payload_that_is_not_wholly_json_is_saved_as_its_text(tmp_path: Path, payload: object) -> None:
-    assert await saved_and_read(tmp_path, payload) == str(payload)
-
-
-@pytest.mark.parametrize("payload", JSON, ids=ascii)
-async def test_a_payload_at_the_edge_of_json_is_saved_as_it_is(tmp_path: Path, payload: object) -> None:
-    assert await saved_and_read(tmp_path, payload) == payload
+    is_json = any(payload is one for one in JSON)
+    assert again.pool.get("t").content == (payload if is_json else str(payload))

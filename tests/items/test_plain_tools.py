@@ -38,15 +38,18 @@ class Plain:
         return ToolResult(output=self.output() if callable(self.output) else self.output)
 
 
-async def called(*tools: Any, calls: list[str] | None = None) -> tuple[Any, list[str]]:
+async def look_up(pool: ContextPool) -> str:
+    return pool.catalogue()
+
+
+async def called(*tools: Any) -> tuple[Any, list[str]]:
     """Let an agent call tools one after another; return the session's manager, and results as the model read them."""
 
     async def mount(coordinator: Any, config: Any = None) -> None:
         for tool in tools:
             await coordinator.mount("tools", tool, name=tool.name)
 
-    names = calls or [tool.name for tool in tools]
-    script = [*({"calls": [{"tool": name, "arguments": {}}]} for name in names), "Done."]
+    script = [*({"calls": [{"tool": tool.name, "arguments": {}}]} for tool in tools), "Done."]
     plan = mount_plan("context-simple", script=script, provider={"check": True}, tools={"tool-plain": {}})
     async with session(plan, modules={"tool-plain": mount}) as running:
         assert await running.execute("Go.") == "Done."
@@ -161,10 +164,6 @@ async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_i
         await running.execute("Go.")
         assert len(running.coordinator.get_capability("context.queue")) == 1
     assert seen == [{"content": "a note", "description": None, "id": None}]
-
-
-async def look_up(pool: ContextPool) -> str:
-    return pool.catalogue()
 
 
 class Incomparable(str):

@@ -8,37 +8,22 @@ import json
 import weakref
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue, tool_from_function
+from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue
 from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
+from tests.messages import call, result
 
-ANSWER = {"role": "assistant", "content": "I go on."}
-PROMPT = {"role": "user", "content": "Read the reports."}
-
-
-async def fetch(doc: str, pages: int = 1) -> ContextItem[str]:
-    """Fetch a report."""
-    return ContextItem(f"body of {doc}, {pages} pages", f"report {doc}", doc)
-
-
-async def note(text: Any) -> ContextItem[Any]:
-    return ContextItem(text)
-
-
-async def run(function: Any, **arguments: Any) -> Any:
-    result = await tool_from_function(function).execute(arguments)
-    return result.output
-
-
-# -- a session --------------------------------------------------------------------------------------------------------
+# -- a session ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
@@ -58,8 +43,7 @@ async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> No
         return await fetch("late")
 
     async def delegate() -> str:
-        child = await feed(new_manager(session_id="child"), [PROMPT])
-        await ask(child)
+        child = await asked(new_manager(session_id="child"))
         late = asyncio.create_task(run(slow))
         await asyncio.sleep(0)
         await child.close()
@@ -67,8 +51,7 @@ async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> No
         await late
         return str([item.id for item in child.pool])
 
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
+    manager = await asked()
     assert await run(delegate) == "['late']"
     assert not manager.pool
 
@@ -81,8 +64,7 @@ async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_
         kept_beside.append(queue)
 
     async def returning() -> ContextItem[str]:
-        child = await feed(new_manager(session_id="child"), [PROMPT])
-        await ask(child)
+        child = await asked(new_manager(session_id="child"))
         await run(fetch, doc="of child")
         children.append(child)
         return await fetch("result")
@@ -102,8 +84,7 @@ async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_
 
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:
     async def loop(name: str) -> ContextManager:
-        manager = await feed(new_manager(session_id=name), [PROMPT])
-        await ask(manager)
+        manager = await asked(new_manager(session_id=name))
         await asyncio.sleep(0)
         await asyncio.gather(*(asyncio.create_task(run(fetch, doc=f"{name}{number}")) for number in range(3)))
         return manager
@@ -124,7 +105,7 @@ async def test_pool_and_queue_are_given_set_later_and_bounded_by_the_config() ->
     assert (default.pool.limit, default.queue.limit) == (None, 10)
 
 
-# -- kept with the session --------------------------------------------------------------------------------------------
+# -- kept with the session ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["memory", "jsonl"])
@@ -132,13 +113,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return MemoryStore() if request.param == "memory" else JsonlStore(tmp_path)
 
 
-def opened(store: Store, session_id: str = "s") -> ContextManager:
-    return ContextManager(load_config({"token_counter": "heuristic"}), session_id=session_id, store=store)
-
-
 async def with_items(store: Store) -> ContextManager:
-    manager = await feed(opened(store), [PROMPT])
-    await ask(manager)
+    manager = await asked(opened(store))
     await run(fetch, doc="q3")
     await run(note, text="a note")
     await ask(manager)
@@ -168,30 +144,30 @@ async def test_items_are_forgotten_by_their_text_and_with_the_session(store: Sto
     await manager.close()
     again = opened(store)
     await again.ready()
-    assert not again.pool
-    assert not again.queue
+    assert (len(again.pool), len(again.queue)) == (0, 0)
     await again.close()
 
 
 async def delegated(name: str) -> ContextManager:
     """Run a session in this very task, as a tool does that is no function tool."""
-    child = await feed(new_manager(session_id=name), [PROMPT])
-    await ask(child)
+    child = await asked(new_manager(session_id=name))
     await run(fetch, doc=f"of {name}")
     return child
 
 
-async def test_a_session_that_is_closed_gives_its_task_back_to_the_session_before() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
+async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_back_to_the_one_before() -> None:
+    manager = await asked()
     child = await delegated("child")
+    await ask(manager)
+    await run(fetch, doc="outer")
+    await ask(child)
     grandchild = await delegated("grandchild")
     await asyncio.create_task(grandchild.close())  # a host may end a session in any task
     await run(fetch, doc="later")
     assert [item.id for item in child.pool] == ["of child", "later"]
     await child.close()
-    await run(fetch, doc="outer")
-    assert [item.id for item in manager.pool] == ["outer"]
+    await run(fetch, doc="outermost")
+    assert [item.id for item in manager.pool] == ["outer", "outermost"]
     await manager.close()
     assert active() == ()
 
@@ -202,13 +178,11 @@ async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_aro
     async def late() -> tuple[Any, Any]:
         await closed.wait()
         found = active()
-        other = await feed(new_manager(session_id="other"), [PROMPT])
-        await ask(other)
+        other = await asked(new_manager(session_id="other"))
         await other.close()
         return found, active()
 
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
+    manager = await asked()
     child = await delegated("child")
     left = asyncio.create_task(late())
     await child.close()
@@ -225,22 +199,8 @@ async def as_coroutine(function: Callable[[], Any]) -> Any:
     return function()
 
 
-async def test_a_request_takes_the_task_back_from_a_session_that_stays_open() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
-    child = await delegated("child")
-    await ask(manager)
-    await run(fetch, doc="outer")
-    await ask(child)
-    await run(fetch, doc="inner")
-    assert [item.id for item in manager.pool] == ["outer"]
-    assert [item.id for item in child.pool] == ["of child", "inner"]
-
-
 async def test_a_task_keeps_no_session_alive_that_it_ran() -> None:
-    manager = ContextManager(load_config({"token_counter": "heuristic"}))
-    await feed(manager, [PROMPT])
-    await ask(manager)
+    manager = await asked(ContextManager(load_config({"token_counter": "heuristic"})))
     pool = weakref.ref(manager.pool)
     del manager
     await asyncio.sleep(0)  # the loop still has to call back that the message was appended
@@ -250,13 +210,11 @@ async def test_a_task_keeps_no_session_alive_that_it_ran() -> None:
 
 
 async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store) -> None:
-    manager = await feed(opened(store), [PROMPT])
-    await ask(manager)
-    call = {"id": "c", "tool": "fetch", "arguments": {"doc": "q3"}}
-    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    manager = await asked(opened(store))
+    await feed(manager, [call("c", name="fetch")])
     output = await run(fetch, doc="q3")
     await run(note, text="a note")
-    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    await feed(manager, [result("c", output)])
     copied = MemoryStore()  # what a process finds that comes after a crash
     await copied.append("s", await store.read("s", 0, 100))
     data = await store.load_checkpoint("s")
@@ -268,15 +226,8 @@ async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store)
     await manager.close()
 
 
-def compact_json(payload: object) -> str:
-    return json.dumps(payload, separators=(",", ":"), ensure_ascii=False, default=str)
-
-
-def indented_json(payload: object) -> str:
-    return json.dumps(payload, indent=2, default=str)
-
-
 SAFE = 'the code of the "saf\u00e9" is\t4711'
+compact_json = partial(json.dumps, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def as_the_kernel_writes(payload: object) -> str:
@@ -292,7 +243,7 @@ def as_the_kernel_writes(payload: object) -> str:
         (as_the_kernel_writes, SAFE),
         (as_the_kernel_writes, {"price": Decimal(9), "note": SAFE}),
         (compact_json, {"price": Decimal(9), "note": SAFE}),
-        (indented_json, [{"note": SAFE}]),
+        (partial(json.dumps, indent=2), [{"note": SAFE}]),
         (as_the_kernel_writes, (SAFE, 1)),
         (compact_json, f"{SAFE}\x00\x1b"),
     ],
@@ -300,13 +251,11 @@ def as_the_kernel_writes(payload: object) -> str:
 async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_that_show_it(
     store: Store, write: Callable[[object], str], payload: object
 ) -> None:
-    manager = await feed(opened(store), [PROMPT])
-    await ask(manager)
-    call: dict[str, Any] = {"id": "c", "tool": "note", "arguments": {}}
-    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    manager = await asked(opened(store))
+    await feed(manager, [call("c", name="note")])
     await run(note, text="harmless")
     output = write(await run(note, text=payload))
-    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    await feed(manager, [result("c", output)])
     assert "4711" in (await ask(manager))[-1]["content"]
     await manager.forget(["m3"])
     assert manager.queue.history() == "harmless"
@@ -322,13 +271,11 @@ async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_es
         yield ContextItem("the code is 4711", 'the "Q3" report', "q3")
         yield ContextItem("harmless", "another report", "q4")
 
-    manager = await feed(opened(store), [PROMPT])
-    await ask(manager)
-    call: dict[str, Any] = {"id": "c", "tool": "several", "arguments": {}}
-    await feed(manager, [{"role": "assistant", "content": "", "tool_calls": [call]}])
+    manager = await asked(opened(store))
+    await feed(manager, [call("c", name="several")])
     output = as_the_kernel_writes((await run(several))[:1])
     assert '\\"Q3\\"' in output
-    await feed(manager, [{"role": "tool", "tool_call_id": "c", "content": output}])
+    await feed(manager, [result("c", output)])
     await manager.forget(["m3"])
     assert [item.id for item in manager.pool] == ["q4"]
     assert "Q3" not in str(await ask(manager))
@@ -336,8 +283,7 @@ async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_es
 
 
 async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    await ask(manager)
+    manager = await asked()
     secret = "4711 " * 100
     await run(note, text=f"begin {secret}")
     assert "4711" in (await ask(manager))[-1]["content"]
@@ -346,8 +292,7 @@ async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too() -> None
 
 
 async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -> None:
-    manager = await feed(opened(store), [PROMPT])
-    await ask(manager)
+    manager = await asked(opened(store))
     await run(fetch, doc="q3")
     await run(note, text="the code is 4711")
     assert "4711" in (await ask(manager))[-1]["content"]

@@ -7,7 +7,6 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 
 os.environ["AMPLIFIER_TEST_STORES"] = "memory"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process that forks may have no threads
@@ -16,20 +15,19 @@ import click
 
 from tests.mutants import forks, reach, results
 from tests.mutants.operators import Mutant
-from tests.mutants.reach import ROOT, SAMPLE
+from tests.mutants.reach import ROOT
 from tests.mutants.results import Key, Verdict
 
+SECONDS = 60.0  # at most, for the tests of a mutant
 Tests = list[tuple[str, float]]  # node ids, and their usual seconds
 
 
 @click.command()
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="How long to go on.")
 @click.option("--tests", type=int, default=40, show_default=True, help="At most so many for a mutant.")
-@click.option("--seconds", type=float, default=60.0, show_default=True, help="At most so long for a mutant.")
-@click.option("--room", "rooms", multiple=True, type=click.Choice(list(SAMPLE)), help="Only these rooms.")
 @click.option("--survivors", is_flag=True, help="Judge those again that survived, and that fewer tests were run for.")
 @click.option("--replay", type=int, help="Only run so many killed ones again, each with its test.")
-def main(minutes: float, tests: int, seconds: float, rooms: Sequence[str], survivors: bool, replay: int | None) -> None:
+def main(minutes: float, tests: int, survivors: bool, replay: int | None) -> None:
     """Judge sampled mutants that were not judged yet, and record the verdicts."""
     os.chdir(ROOT)
     sample, end = results.drawn(), time.monotonic() + 60 * minutes
@@ -40,33 +38,32 @@ def main(minutes: float, tests: int, seconds: float, rooms: Sequence[str], survi
         due = [key for key, (verdict, ran) in verdicts.items() if verdict == "survived" and int(ran) < tests]
     else:
         due = [key for key in sample if key not in verdicts]
-    judge = Judge(tests, seconds)
+    judge = Judge(tests)
     for mutant in (sample[key] for key in due if key in sample):
-        if time.monotonic() < end and (not rooms or mutant.room in rooms):
+        if time.monotonic() < end:
             verdict = judge(mutant, {test for key, (_, test) in verdicts.items() if key[0] == mutant.file})
             least, verdicts = results.read()  # a person may have edited it meanwhile
             verdicts[mutant.key] = verdict
             results.write(least, verdicts, sample)
-    scores = results.scores_of(sample, verdicts)
-    results.write_table(scores)
-    click.echo("\n".join([results.HEAD, *(f"| {room} | {score} |" for room, score in scores.items())]))
+    for room, score in results.scores_of(sample, verdicts).items():
+        click.echo(f"{room}: {score}, {100 * score.share:.1f} %")
 
 
 class Judge:
-    def __init__(self, tests: int, seconds: float) -> None:
+    def __init__(self, tests: int) -> None:
         if not reach.KEPT.exists():
             subprocess.run([sys.executable, "-m", reach.__name__], check=True)
         self._reach = reach.load()
-        self._tests, self._seconds = tests, seconds
+        self._tests = tests
         self._sound: dict[str, bool] = {}
         forks.warm_up()
 
     def __call__(self, mutant: Mutant, killers: set[str]) -> Verdict:
         began, chosen = time.monotonic(), self._chosen(mutant, killers)
-        outcome = _run(mutant, chosen, self._seconds)
+        outcome = _run(mutant, chosen)
         while outcome.verdict != "survived" and not self._is_sound(outcome.by or chosen[0][0]):
             chosen = [(test, usual) for test, usual in chosen if not test.startswith(outcome.by or chosen[0][0])]
-            outcome = _run(mutant, chosen, self._seconds)
+            outcome = _run(mutant, chosen)
         by = str(outcome.ran) if outcome.verdict == "survived" else outcome.by
         click.echo(f"{time.monotonic() - began:5.1f} s {outcome.verdict:8} {mutant.file}:{mutant.line} {by}")
         return outcome.verdict, by
@@ -74,7 +71,7 @@ class Judge:
     def _is_sound(self, test: str) -> bool:
         """True if the test passes here without a mutant."""
         if test not in self._sound:
-            self._sound[test] = forks.run(None, [(test, 5.0)], 60.0).verdict == "survived"
+            self._sound[test] = forks.run(None, [(test, 5.0)], SECONDS).verdict == "survived"
             if not self._sound[test]:
                 click.echo(f"fails without a mutant: {test}")
         return self._sound[test]
@@ -95,10 +92,10 @@ class Judge:
         return list(dict.fromkeys((*known, *first, *again)))[: self._tests]
 
 
-def _run(mutant: Mutant, tests: Tests, seconds: float) -> forks.Outcome:
+def _run(mutant: Mutant, tests: Tests) -> forks.Outcome:
     if not tests:
         return forks.Outcome("survived")
-    return forks.run((mutant.file, mutant.applied((ROOT / mutant.file).read_text())), tests, seconds)
+    return forks.run((mutant.file, mutant.applied((ROOT / mutant.file).read_text())), tests, SECONDS)
 
 
 def _replay(sample: dict[Key, Mutant], verdicts: dict[Key, Verdict], count: int) -> int:
@@ -108,7 +105,7 @@ def _replay(sample: dict[Key, Mutant], verdicts: dict[Key, Verdict], count: int)
     survived = [
         key
         for key in random.sample(killed, min(count, len(killed)))
-        if _run(sample[key], [(verdicts[key][1], 5.0)], 60.0).verdict == "survived"
+        if _run(sample[key], [(verdicts[key][1], 5.0)]).verdict == "survived"
     ]
     for key in survived:
         click.echo(f"survives {verdicts[key][1]}: {key}")

@@ -96,11 +96,8 @@ class _Reporter:
     """A plug-in of pytest: chooses and orders the tests, and reports each to the parent."""
 
     def __init__(self, pipe: int, tests: Sequence[str], seconds: float) -> None:
-        self._pipe, self._order, self._end = (
-            pipe,
-            {test: at for at, test in enumerate(tests)},
-            time.monotonic() + seconds,
-        )
+        self._pipe, self._order = pipe, {test: at for at, test in enumerate(tests)}
+        self._end = time.monotonic() + seconds
 
     def send(self, event: str, test: str) -> None:
         os.write(self._pipe, f"{event} {test}\n".encode())

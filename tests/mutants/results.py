@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.mutants.operators import Mutant, compiles, mutants_of
 from tests.mutants.reach import CORE, ROOT, SAMPLE
 
 SEED = 29
 RECORDED = Path(__file__).with_name("results.json")
-README = Path(__file__).with_name("README.md")
-HEAD = "| room | sampled | judged | killed | equivalent | survived | score |\n| --- |" + " ---: |" * 6
-
 Key = tuple[str, str, str, str, int]
 # killed or timeout, and the test; survived, and how many tests ran; equivalent, and the reason
 Verdict = tuple[str, str]
@@ -48,14 +45,7 @@ def write(least: Mapping[str, float], verdicts: Mapping[Key, Verdict], sample: M
     RECORDED.write_text('{"least": %s, "mutants": [\n%s\n]}\n' % (json.dumps(least), ",\n".join(rows)))  # noqa: UP031
 
 
-def write_table(scores: Mapping[str, Score]) -> None:
-    text = README.read_text()
-    rows = "\n".join(f"| {room} | {score} |" for room, score in scores.items())
-    README.write_text(f"{text[: text.index('| room')]}{HEAD}\n{rows}\n")
-
-
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     sampled: int
     judged: int
     killed: int
@@ -65,11 +55,6 @@ class Score:
     def share(self) -> float:
         """Of the mutants judged, without those shown to be equivalent."""
         return self.killed / max(1, self.judged - self.equivalent)
-
-    def __str__(self) -> str:
-        survived = self.judged - self.killed - self.equivalent
-        row = (self.sampled, self.judged, self.killed, self.equivalent, survived, f"{100 * self.share:.1f} %")
-        return " | ".join(map(str, row))
 
 
 def scores_of(sample: Mapping[Key, Mutant], verdicts: Mapping[Key, Verdict]) -> dict[str, Score]:

@@ -1,13 +1,18 @@
-"""The judge: what it lets pass, and what it does not."""
+"""The judge of requests: what it lets pass, and what it does not; messages and made sessions as it reads them."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import image_block
+import amplifier_context_testing
+from amplifier_context_testing import check_request, coding_session
+from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
+from amplifier_context_testing.checks.message_shapes import calls_of, is_human, results_of
 from tests.messages import block, result, says, system, user
 
 Messages = list[dict[str, Any]]
@@ -35,31 +40,25 @@ def answers(id: str, output: Any) -> dict[str, Any]:
 
 HI, CALL, OK = user("Hi."), calling(openai_call()), result("c1", "ok")
 TEXT = block("so")
+TWO = calling(openai_call("a"), openai_call("b"))
+KERNEL_CALL = {"id": "k", "tool": "read", "arguments": {}}
+FOREIGN = "functions.bash:0"
+
+
+def instructed(disposition: str) -> dict[str, Any]:
+    return {"role": "developer", "content": "x", "metadata": {"amplifier:instruction": {"disposition": disposition}}}
+
+
 VALID: dict[str, Messages] = {
     "a question": [HI],
     "a system prompt before it": [system("Be good."), HI],
     "a call and its result": [HI, CALL, OK],
     "an empty result": [HI, CALL, result("c1", "")],
     "words beside calls": [HI, calling(openai_call(), content="I look."), OK],
-    "parallel calls answered in another order": [
-        HI,
-        calling(openai_call("a"), openai_call("b")),
-        result("b"),
-        result("a"),
-        says("Done."),
-    ],
-    "a kernel call spelled twice": [
-        HI,
-        says([uses("k")], tool_calls=[{"id": "k", "tool": "read", "arguments": {}}]),
-        result("k"),
-    ],
+    "parallel calls answered in another order": [HI, TWO, result("b"), result("a"), says("Done.")],
+    "a kernel call spelled twice": [HI, says([uses("k")], tool_calls=[KERNEL_CALL]), result("k")],
     "results as blocks, text after them": [HI, says([uses("k")]), user([answers("k", "1"), TEXT])],
-    "results as blocks in two messages": [
-        HI,
-        calling(openai_call("a"), openai_call("b")),
-        user([answers("a", "1")]),
-        user([answers("b", "2")]),
-    ],
+    "results as blocks in two messages": [HI, TWO, user([answers("a", "1")]), user([answers("b", "2")])],
     "signed thinking first": [HI, says([thinking(), TEXT])],
     "thinking closed by listed calls": [HI, calling(openai_call(), content=[thinking()]), OK],
     "thinking between calls": [HI, says([thinking(), uses("a"), thinking(), uses("b")]), result("a"), result("b")],
@@ -73,12 +72,8 @@ VALID: dict[str, Messages] = {
         {**calling(openai_call("x" * 40, "_" + "n" * 63)), "name": "1" * 64},
         {**result("x" * 40), "name": "read-file_2"},
     ],
-    "an active instruction": [
-        {"role": "developer", "content": "x", "metadata": {"amplifier:instruction": {"disposition": "active"}}},
-        HI,
-    ],
+    "an active instruction": [instructed("active"), HI],
 }
-
 BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and the messages
     "nothing": ("the request is empty",),
     "system messages only": ("system messages only", system("x")),
@@ -103,26 +98,14 @@ BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and 
     "a text as block": ("content block 0 of type str", HI, user(["x"])),
     "an empty text block": ("empty text block (block 0)", HI, user([block(" ")])),
     "an empty text block in a result": ("empty text block (block 0)", HI, CALL, result("c1", [block("")])),
-    "an empty text block deep in a result": (
-        "empty text block (block 0.0)",
-        HI,
-        CALL,
-        user([answers("c1", [block("")])]),
-    ),
+    "an empty text block deep in a result": ("(block 0.0)", HI, CALL, user([answers("c1", [block("")])])),
     "an image from the assistant": ("only users and tools may", HI, says([image_block()])),
     "an image without a source": ("without a source", user([{"type": "image", "source": {}}])),
-    "an image without data": (
-        "without a source",
-        user([{"type": "image", "source": {"type": "base64", "media_type": "image/png"}}]),
-    ),
+    "an image without data": ("without a source", user([{"type": "image", "source": {"type": "base64"}}])),
     "an image without a url": ("without a source", user([{"type": "image_url", "image_url": {}}])),
     "thinking of the user": ("only the assistant thinks", user([thinking(), TEXT])),
     "signed thinking after text": ("not start with", HI, says([TEXT, thinking(), TEXT])),
-    "redacted thinking after text": (
-        "not start with",
-        HI,
-        says([TEXT, {"type": "redacted_thinking", "data": "x"}, TEXT]),
-    ),
+    "redacted thinking after text": ("not start with", HI, says([TEXT, {"type": "redacted_thinking", "data": "x"}])),
     "thinking last": ("ends with thinking", HI, says([thinking(None)])),
     "an empty list of calls": ("not a list of calls", HI, says("x", tool_calls=[])),
     "a user's call": ("only the assistant may", HI, {**calling(openai_call(), content="x"), "role": "user"}),
@@ -133,19 +116,14 @@ BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and 
     "arguments that are a dict": ("not JSON text", HI, calling(openai_call(arguments={})), OK),
     "arguments that are no JSON": ("not a JSON object", HI, calling(openai_call(arguments="{")), OK),
     "arguments that are a list": ("not a JSON object", HI, calling(openai_call(arguments="[]")), OK),
-    "kernel arguments that are text": (
-        "not an object",
-        HI,
-        calling({"id": "c1", "tool": "read", "arguments": "{}"}),
-        OK,
-    ),
+    "kernel arguments that are text": ("not an object", HI, calling({**KERNEL_CALL, "arguments": "{}"}), result("k")),
     "an id used twice in a message": ("two calls of the id 'c1'", HI, calling(openai_call(), openai_call()), OK),
     "an id used again": ("message 3 (assistant) uses the call id 'c1' of message 1 again", HI, CALL, OK, CALL, OK),
-    "an id with characters of another provider's": (
-        "has the call id 'functions.bash:0', which not every provider takes",
+    "an id of another provider's": (
+        f"call id '{FOREIGN}', which not",
         HI,
-        calling(openai_call("functions.bash:0")),
-        result("functions.bash:0"),
+        calling(openai_call(FOREIGN)),
+        result(FOREIGN),
     ),
     "an id of 41 characters": ("not every provider takes", HI, calling(openai_call("x" * 41)), result("x" * 41)),
     "an id that ends its line": ("not every provider takes", HI, calling(openai_call("x\n")), result("x\n")),
@@ -159,28 +137,12 @@ BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and 
     "a result block on the assistant": ("only users and tools may", HI, says([answers("a", "x")])),
     "a result block after text": ("results come first", HI, CALL, user([TEXT, answers("c1", "x")])),
     "an unanswered call": ("message 1 (assistant) makes the call 'c1', not answered", HI, CALL),
-    "one of two unanswered": ("call 'b', not answered", HI, calling(openai_call("a"), openai_call("b")), result("a")),
-    "a message between": (
-        "message 1 (assistant) makes the call 'c1', not answered directly",
-        HI,
-        CALL,
-        system("note"),
-        OK,
-    ),
-    "a late result": (
-        "message 3 (tool) answers 'c1', a call of message 1 that is not open any more",
-        HI,
-        CALL,
-        user("?"),
-        OK,
-    ),
+    "one of two unanswered": ("call 'b', not answered", HI, TWO, result("a")),
+    "a message between": ("the call 'c1', not answered directly", HI, CALL, system("note"), OK),
+    "a late result": ("'c1', a call of message 1 that is not open any more", HI, CALL, user("?"), OK),
     "an orphan result": ("message 1 (tool) answers 'x', a call that was never made", HI, result("x")),
     "a second result": ("a second time", HI, CALL, OK, OK),
-    "a retired instruction": (
-        "instruction record that was retired",
-        {"role": "developer", "content": "x", "metadata": {"amplifier:instruction": {"disposition": "retired"}}},
-        HI,
-    ),
+    "a retired instruction": ("instruction record that was retired", instructed("retired"), HI),
     "a reference-only row": ("reference only", HI, user("x", metadata={"amplifier_public_reference_only": True})),
 }
 
@@ -194,3 +156,80 @@ def test_what_providers_take_passes(name: str) -> None:
 def test_what_providers_refuse_is_named(name: str) -> None:
     sentence, *messages = BROKEN[name]
     assert sentence in "\n".join(check_request(messages))
+
+
+# -- messages in all their spellings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["openai", "kernel", "anthropic"])
+def test_calls_and_results_are_the_same_in_every_spelling(shape: Any) -> None:
+    talk = ConversationBuilder(shape)
+    one, two = talk.call(("read", {"path": "a"}), ("read", {"path": "b"}))
+    talk.result(one, "1")
+    assert [(call.id, call.name, call.input()) for call in calls_of(talk.messages[0])] == [
+        (one, "read", {"path": "a"}),
+        (two, "read", {"path": "b"}),
+    ]
+    assert [(result.id, result.content) for result in results_of(talk.messages[1])] == [(one, "1")]
+
+
+@pytest.mark.parametrize(
+    ("message", "human"),
+    [
+        ({"role": "user", "content": "Hi."}, True),
+        ({"role": "user", "content": [image_block()]}, True),
+        ({"role": "assistant", "content": "Hi."}, False),
+        ({"role": "user", "content": "Hi.", "metadata": {"ephemeral": True}}, False),
+        ({"role": "user", "content": "Hi.", "metadata": {"source": "hook"}}, False),
+        ({"role": "user", "content": "Hi.", "metadata": {"source": "context-compaction"}}, False),
+        ({"role": "user", "content": "Hi.", "metadata": {"source": "cli"}}, True),
+        ({"role": "user", "content": "<system-reminder>x</system-reminder>"}, False),
+        ({"role": "user", "content": "<system-reminder>x</system-reminder> Go."}, True),
+        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}, False),
+        ({"role": "user", "content": ""}, False),
+        ({"role": "user"}, False),
+    ],
+)
+def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
+    assert is_human(message) is human
+
+
+# -- the endless coding session ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("messages", [0, 1, 2, 3, 10, 57, 1000])
+@pytest.mark.parametrize("shape", ["openai", "kernel"])
+def test_it_is_exactly_as_long_as_asked_for_and_valid(messages: int, shape: Any) -> None:
+    made = list(coding_session(messages, seed=1, shape=shape))
+    assert len(made) == messages
+    for message in made:
+        if message["role"] == "assistant" and message["content"] is None:
+            message["content"] = ""
+    assert check_request(made) == (["the request is empty"] if not messages else [])
+
+
+def test_a_seed_makes_a_session_and_another_seed_another() -> None:
+    assert list(coding_session(300, seed=5)) == list(coding_session(300, seed=5))
+    assert list(coding_session(300, seed=5)) != list(coding_session(300, seed=6))
+
+
+# -- the package -------------------------------------------------------------------------------------------------------
+
+
+FOLDER = Path(amplifier_context_testing.__file__ or "").parent
+
+
+def test_importing_the_package_imports_no_kernel_and_no_core() -> None:
+    program = (
+        "import sys, amplifier_context_testing\n"
+        "heavy = ('amplifier_core', 'amplifier_context_core', 'pydantic')\n"
+        "print(sorted(name for name in sys.modules if name.startswith(heavy)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_judge_asks_neither_core_nor_replay_modules() -> None:
+    source = "".join((FOLDER / "checks" / f"{name}.py").read_text() for name in ("request_checker", "message_shapes"))
+    assert "amplifier_context_core" not in source
+    assert "import amplifier_context" not in source

@@ -1,4 +1,4 @@
-"""Reading recordings, and feeding them to a context."""
+"""Recordings read and fed to a context, and real kernel sessions from a mount plan."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_testing import ListContext, Transcript, read_transcripts, replay
+from amplifier_context_testing import (
+    EventRecorder,
+    FolderResolver,
+    ListContext,
+    Transcript,
+    mount_plan,
+    read_transcripts,
+    replay,
+    session,
+)
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from amplifier_context_testing.fakes import mount_list
 
 LINES = [
     {"id": "one", "source": "here", "messages": [{"role": "user", "content": "Hi."}], "meta": {"n": 1}},
@@ -65,3 +75,41 @@ async def test_a_view_is_asked_for_before_every_assistant_message() -> None:
     )
     assistants = [place for place, message in enumerate(talk.messages) if message["role"] == "assistant"]
     assert asked == [(place, place) for place in assistants]
+
+
+LIST = {"context-list": mount_list}
+
+
+@pytest.mark.kernel
+async def test_a_session_answers_from_its_script() -> None:
+    recorder = EventRecorder()
+    async with session(mount_plan("context-list", script=["Hello."]), modules=LIST, recorder=recorder) as running:
+        assert await running.execute("Hi.") == "Hello."
+        assert len(running.coordinator.get("context").messages) == 2
+    assert recorder.names()[0] == "session:start"
+    assert recorder.names()[-1] == "session:end"
+
+
+@pytest.mark.kernel
+async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
+    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
+    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
+        async with session(plan, modules=LIST):
+            pass
+    async with session(plan, modules=LIST, strict=False) as running:
+        assert await running.execute("Hi.") == "Hello."
+
+
+@pytest.mark.kernel
+def test_a_source_elsewhere_is_left_to_others(tmp_path: Path) -> None:
+    from amplifier_core.module_sources import ModuleNotFoundError as SourceNotFoundError
+
+    resolver = FolderResolver({"a": tmp_path})
+    assert resolver.resolve("a").resolve() == tmp_path.resolve()
+    assert resolver.resolve("b", str(tmp_path)).resolve() == tmp_path.resolve()
+    with pytest.raises(SourceNotFoundError):
+        resolver.resolve("b")
+    with pytest.raises(SourceNotFoundError):
+        resolver.resolve("a", "git+https://example.com/a")
+    with pytest.raises(FileNotFoundError):
+        resolver.resolve("b", tmp_path / "none")

@@ -1,0 +1,361 @@
+"""What a request may cost: its budget, what providers report and correct, and when they write a prefix again."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from amplifier_core import ModelInfo
+from amplifier_core.models import Pricing
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from amplifier_context_core import load_config
+from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
+from amplifier_context_core.economics.cold_cache import (
+    UNKNOWN_TTL,
+    Pause,
+    PrefixBreak,
+    default_ttl,
+    pause_of,
+    rewrites_all,
+)
+from amplifier_context_core.economics.meter import Meter, Prices
+from amplifier_context_core.errors import ConfigError
+from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.messages.usage import Usage, measured, usage_of
+from amplifier_context_core.outgoing.prefix import RequestPrefix
+from amplifier_context_core.rendering.renderer import RenderedMessage
+from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.sent_views import SentViews
+from tests.managers import new_manager
+from tests.messages import result, says, user
+
+
+def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:
+    defaults = {"context_window": window, "max_output_tokens": answer, **more}
+    return SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+def budget(**settings: Any) -> Budget:
+    of_request = {name: settings.pop(name) for name in ("token_budget", "provider") if name in settings}
+    defaults = {"output_reserve_fraction": 1.0, "safety_margin": 1_000}
+    return budget_for(load_config({**defaults, **settings}), **of_request)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000, "token_budget")),
+        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000, "token_budget")),
+        ({"provider": provider(100_000, 8_000)}, Budget(91_000, "provider")),
+        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000, "provider")),
+        ({}, Budget(200_000, "max_tokens")),
+        ({"max_tokens": 200_000}, Budget(200_000, "max_tokens")),
+        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, "token_budget", capped_from=300_000)),
+        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, "provider", capped_from=300_000)),
+    ],
+)
+def test_a_budget_is_the_callers_else_the_providers_else_the_configs_and_a_configured_maximum_caps(
+    settings: dict[str, Any], expected: Budget
+) -> None:
+    assert budget(**settings) == expected
+
+
+@pytest.mark.parametrize("bad", [0, True, 5.5, "100"], ids=repr)
+def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> None:
+    with pytest.raises(ConfigError, match="token_budget: must be at least 1 token") as caught:
+        budget(token_budget=bad)
+    assert repr(bad) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "window",
+    [0, True, "128000", float("inf"), 0.5, 10**9, 10**400, MagicMock()],
+    ids=lambda value: str(value)[:20] if isinstance(value, (int, float)) else type(value).__name__,
+)
+def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
+    assert provider_window(provider(window), 1.0, 1_000) is None
+    assert budget(provider=provider(window)).source == "max_tokens"
+
+
+@pytest.mark.parametrize(
+    ("window", "answer", "found"),
+    [
+        *((100_000, odd, 99_000) for odd in (None, 0, -8_000, "8000", float("nan"), 10**400)),  # nothing is kept free
+        *((8_192, 8_192, 4_096), (500, None, 250), (1, None, 1)),  # all of it may be answered: half is kept free
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_as_much_is_kept_free_as_the_longest_answer_has_if_it_makes_sense(window: int, answer: Any, found: int) -> None:
+    assert provider_window(provider(window, answer), 1.0, 1_000) == found
+
+
+class Unreadable(dict[str, Any]):
+    """A mapping that cannot be read."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError(key)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+
+class Raising:
+    """Every question is an error."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("not connected")
+
+
+class AsyncInfo:
+    async def get_info(self) -> Any:
+        return SimpleNamespace(defaults={"context_window": 5})
+
+    async def get_model_info(self) -> Any:
+        return {"context_window": 5}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        object(),
+        Raising(),
+        AsyncInfo(),
+        MagicMock(),
+        SimpleNamespace(get_info=5, get_model_info="x"),
+        SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=None)),
+        *(
+            SimpleNamespace(get_model_info=lambda info=info: info, get_info=lambda info=info: info)
+            for info in (Unreadable(), {"pricing": Unreadable()}, SimpleNamespace(defaults=Unreadable()))
+        ),
+    ],
+    ids=lambda odd: type(odd).__name__,
+)
+def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> None:
+    assert budget(provider=odd) == Budget(200_000, "max_tokens")
+    assert (model_of(odd), prices_of(odd), name_of(odd)) == (None, None, "")
+
+
+def test_what_is_known_of_the_model_comes_before_the_defaults() -> None:
+    both = provider(100_000)
+    known = (SimpleNamespace(context_window=50_000, max_output_tokens=0), {"context_window": 60_000})
+    for info, window in ((known[0], 50_000), (known[1], 60_000), ({"context_window": 0}, 100_000)):
+        both.get_model_info = lambda info=info: info
+        assert provider_window(both, 1.0, 0) == window
+
+
+def test_the_model_and_the_name_of_a_provider_are_found_where_it_says_them() -> None:
+    named = (provider(1, model="a"), provider(1, default_model="b"), SimpleNamespace(default_model="c"), None)
+    assert [model_of(one) for one in named] == ["a", "b", "c", None]
+    assert [name_of(one) for one in (SimpleNamespace(name="anthropic"), None)] == ["anthropic", ""]
+
+
+def priced(**prices: Any) -> object:
+    """A provider whose model has prices, as the kernel names them: US dollars for a million tokens."""
+    pricing = Pricing(**{"input_per_million": 4.0, "output_per_million": 20.0, **prices})
+    info = ModelInfo(id="m", display_name="M", context_window=1_000, max_output_tokens=10, pricing=pricing)
+    return SimpleNamespace(name="anthropic", default_model="m", get_model_info=lambda: info)
+
+
+MAPPING = {"input_per_million": 2, "cache_read_per_million": 0.2, "cache_write_per_million": "2.5"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        (priced(cache_read_per_million=0.2, cache_write_per_million=5.0), Prices(0.05, 1.25)),
+        (priced(cache_read_per_million=1.0), Prices(0.25, 1.0)),  # without a price for writes these cost nothing extra
+        (SimpleNamespace(get_model_info=lambda: {"pricing": MAPPING}), Prices(0.1, 1.0)),
+        (priced(), None),  # the kernel knows of no cache
+        (priced(cache_read_per_million=0.0), None),
+        (priced(cache_read_per_million=5.0), None),  # dearer than a plain token
+        (priced(cache_read_per_million=0.4, cache_write_per_million=0.1), None),
+        (priced(cache_read_per_million=1e-320), None),  # the threshold would divide by it
+        (priced(cache_read_per_million=0.4, input_per_million=float("inf")), None),
+    ],
+)
+def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_ones_are_none(
+    asked: object, found: Prices | None
+) -> None:
+    assert prices_of(asked) == found
+
+
+# -- usage: under the names of any provider ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "usage"),
+    [
+        (
+            {"input_tokens": 5, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 1},
+            Usage(5, 2, 3, 1),
+        ),
+        ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2)),
+        ({"input": 5, "output": 2}, Usage(5, 2)),
+        ({"input_tokens": 5, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 1}, Usage(5, 0, 3, 1)),
+        ({"input_tokens": 5, "output_tokens": None, "cache_read_tokens": "3"}, Usage(5)),
+        ({"input_tokens": None, "prompt_tokens": 7}, Usage(7)),
+        ({"input_tokens": 5, "cost_usd": "0.10"}, Usage(5, cost_usd="0.10")),
+        ({"input_tokens": 5, "cost_usd": Decimal("0.047")}, Usage(5, cost_usd="0.047")),
+        *[
+            ({"input_tokens": 5, "cost_usd": cost}, Usage(5))
+            for cost in (0.1, True, None, "", "-1", "NaN", "1e999", f"0.{'1' * 60}")
+        ],
+        ({"input_tokens": 0}, Usage(0)),
+        ({"output_tokens": 2}, None),
+        ({"input_tokens": -5}, None),
+        ({"input_tokens": 10**400}, None),
+        ({"input_tokens": 5, "cache_read_tokens": 10**400}, Usage(5)),
+        ({"input_tokens": True}, None),
+        ("Usage(input_tokens=5, output_tokens=2)", None),
+    ],
+    ids=str,
+)
+def test_usage_is_read_in_every_spelling_and_text_is_none(data: Any, usage: Usage | None) -> None:
+    """The kernel turns a usage object on `provider:response` into text (docs/kernel.md)."""
+    assert usage_of(data) == usage
+
+
+# -- the meter: what a provider reports corrects what we count, within bounds ------------------------------------------
+
+
+OPENAI, ANTHROPIC = ("openai", "gpt-5"), ("anthropic", "claude")
+
+
+def reported(meter: Meter, counted: int, input_tokens: int, key: Any = OPENAI) -> Meter:
+    meter.report(counted, Usage(input_tokens), key)
+    return meter
+
+
+def capacity(meter: Meter, budget: int) -> int:
+    return meter.units(OPENAI).capacity(meter.accepted(budget, OPENAI))
+
+
+def test_tools_and_instructions_are_learned_as_an_offset_and_a_counter_that_counts_too_much_is_corrected() -> None:
+    meter = reported(Meter(), 10_000, 14_000)
+    assert meter.units(OPENAI).measured
+    assert (meter.estimate(10_000, OPENAI), meter.estimate(20_000, OPENAI)) == (14_000, 24_000)
+    assert meter.units(OPENAI).capacity(24_000) == 20_000
+    meter = reported(Meter(), 10_000, 8_000)
+    assert (meter.estimate(10_000, OPENAI), meter.units(OPENAI).capacity(8_000)) == (8_000, 10_000)
+
+
+def test_a_refusal_lowers_the_window_only_and_a_larger_request_that_was_accepted_raises_it_again() -> None:
+    meter = Meter()
+    meter.refused(50_000, OPENAI)
+    assert meter.refused(100_000, OPENAI) == 45_000
+    reported(meter, 95_000, 95_000)
+    assert capacity(meter, 200_000) == 95_000
+
+
+def test_another_tokenizer_is_learned_as_a_ratio_and_cache_writes_are_part_of_what_was_sent() -> None:
+    assert measured(Usage(1_000, 50, cache_read_tokens=900, cache_write_tokens=200)) == 1_200, "reads are inside"
+    meter = Meter()
+    meter.report(1_000, Usage(1_000, 50, 900, 200), ANTHROPIC)
+    assert meter.estimate(1_000, ANTHROPIC) == 1_200
+    meter = Meter()
+    for counted in range(10_000, 60_000, 2_000):
+        reported(meter, counted, round(3_000 + 1.3 * counted), ANTHROPIC)
+    assert meter.estimate(100_000, ANTHROPIC) == pytest.approx(133_000, rel=0.02)
+    assert meter.correction(ANTHROPIC).ratio == pytest.approx(1.3, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> None:
+    chance = random.Random(seed)
+    meter = Meter()
+    for _ in range(200):
+        meter.report(
+            int(10 ** chance.uniform(0, 7)),
+            Usage(int(10 ** chance.uniform(0, 9)), 0, 0, int(10 ** chance.uniform(0, 6))),
+            OPENAI,
+        )
+        known = meter.correction(OPENAI)
+        assert 0.5 <= known.ratio <= 3.0
+        assert known.offset >= 0
+        assert capacity(meter, 200_000) >= 200_000 * 0.1 / 3 - 1
+        assert capacity(meter, 1) >= 1
+
+
+# -- when a provider writes a prefix again -----------------------------------------------------------------------------
+
+
+START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
+def history(*timed: tuple[dict[str, Any], float | str]) -> Snapshot:
+    """A history of messages, each with its time: seconds since the start, or as written."""
+    made = Transcript("s")
+    for raw, at in timed:
+        message, info = parse_message(raw)
+        stamp = at if isinstance(at, str) else (START + timedelta(seconds=at)).isoformat(timespec="milliseconds")
+        made.append(made.draft(message, info, 1, created=stamp))
+    return made.snapshot()
+
+
+def test_a_pause_is_the_time_from_the_newest_answer_to_the_newest_message() -> None:
+    assert pause_of(history((user("q"), 0), (says("a"), 10), (user("on"), 400))) == Pause(2, 390.0)
+    assert pause_of(history((says("a"), 10), (result("r"), 20), (result("s"), 900))) == Pause(1, 890.0)
+    assert pause_of(history((says("a"), 0), (user("on"), 400), (says("b"), 410), (user("p"), 415))) == Pause(3, 5.0)
+    assert pause_of(history((user("q"), 0), (user("r"), 9_000))) == pause_of(history()) == Pause()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(-1e6, 1e6) | st.text(max_size=40)), max_size=8))
+@example([(True, 0.0), (False, "2026-13-45T00:00:00")])
+@example([(True, "x" * 10_000), (False, 9_000.0)])
+def test_no_pause_is_negative_whatever_is_written_as_a_time(talk: list[tuple[bool, float | str]]) -> None:
+    pause = pause_of(history(*((says("a") if answer else user("q"), at) for answer, at in talk)))
+    assert pause.seconds >= 0
+    assert pause.seconds == 0 or len([at for _, at in talk if isinstance(at, float)]) > 1
+
+
+@pytest.mark.parametrize(("stamp", "seconds"), [(".500+00:00", 10.5), ("", 10.0), ("Z", 10.0), ("+01:00", -3_590.0)])
+def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -> None:
+    assert seconds_of(f"1970-01-01T00:00:10{stamp}") == seconds
+
+
+def test_each_provider_keeps_a_prefix_for_its_own_time() -> None:
+    for key in (("anthropic", "claude-opus-5-5"), ("github-copilot", "claude-sonnet-5")):
+        assert default_ttl(key) == 300
+    assert default_ttl(("openai", "gpt-5.6")) == 1_800
+    assert default_ttl(("gemini", "gemini-3-pro")) == 86_400
+    assert default_ttl(("some_vendor", "something")) == UNKNOWN_TTL
+
+
+OTHERS = ["gpt-5.5", "gpt-35-turbo", "gpt-" + "9" * 5_000]  # the second is Azure's name of GPT-3.5
+
+
+def test_new_models_of_openai_write_a_changed_prefix_as_a_whole() -> None:
+    assert all(rewrites_all(("openai", model)) for model in ("gpt-5.6", "gpt-5.6-luna", ""))
+    assert not any(rewrites_all(("azure-openai", model)) for model in OTHERS)
+    assert not any(rewrites_all(key) for key in (("openai", "gpt-5.5"), ("anthropic", "claude-opus-5"), ("", "")))
+
+
+async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
+    """The hook for what may be put into a view when that costs nothing extra."""
+    manager = new_manager(cache_ttl=300)
+    await manager.add_message({"role": "user", "content": "Do it."})
+    compactor, key = manager.compactor, ("anthropic", "m")
+    limits = compactor.limits(1_000, key)
+    paused = pause_of(history((says("a"), 0), (user("on"), 301)))
+    broken = [SentViews().break_before(RequestPrefix(), [], paused, ttl) for ttl in (300, 301, 0)]
+    assert broken == [PrefixBreak.COLD, None, None]
+
+    def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
+        prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
+        prefix = RequestPrefix.of(key, tools, prompt)
+        return compactor.sent.break_before(prefix, prompt, Pause(), limits.cache_ttl)
+
+    assert reason() is None, "before the first request nothing is known"
+    await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
+    assert reason() is None
+    assert reason(("openai", "m")) is PrefixBreak.PROVIDER_CHANGE
+    assert reason(system="Another.") is PrefixBreak.SYSTEM_PROMPT
+    assert reason(read=SimpleNamespace(name="read")) is PrefixBreak.TOOLS

@@ -1,0 +1,296 @@
+"""Locks, futures, queues and emissions across event loops: none is lost with a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import gc
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from amplifier_context_core.errors import ContextError, StoreError
+from amplifier_context_core.events import PRE_COMPACT, emit, inside_handler
+from amplifier_context_core.futures import in_thread, resolve
+from amplifier_context_core.history.append_queue import AppendQueue, PendingAppend
+from amplifier_context_core.locks import CrossLoopLock, Hold, OneLoop
+from amplifier_context_core.messages.parsing import parse_message
+from tests.loops import abandoned
+
+
+async def let_tasks_run() -> None:
+    """Let every task that can go on do so."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def taken(lock: CrossLoopLock) -> Hold:
+    """Wait for the lock, and keep it."""
+    hold = lock.hold()
+    await hold.__aenter__()
+    return hold
+
+
+async def waiting(lock: CrossLoopLock, names: str, order: list[str]) -> list[asyncio.Task[None]]:
+    """Return tasks that wait for a lock that is held, in this order; each notes its name once it has the lock."""
+
+    async def work(name: str) -> None:
+        async with lock.hold():
+            order.append(name)
+
+    tasks = [asyncio.create_task(work(name)) for name in names]
+    await let_tasks_run()
+    return tasks
+
+
+async def test_a_turn_that_comes_together_with_a_cancellation_is_passed_on() -> None:
+    """The waiter is cancelled after its turn was given to it and before it could take it."""
+    lock = CrossLoopLock()
+    order: list[str] = []
+    async with lock.hold():
+        first, second = await waiting(lock, "ab", order)
+    first.cancel()  # no await between: the turn is on its way to it
+    async with asyncio.timeout(5):
+        await asyncio.gather(first, second, return_exceptions=True)
+    assert order[-1] == "b"
+    async with asyncio.timeout(5), lock.hold():
+        pass
+
+
+async def test_any_mixture_of_cancellations_leaves_the_lock_free() -> None:
+    lock = CrossLoopLock()
+    done: list[int] = []
+
+    async def work(number: int) -> None:
+        async with lock.hold():
+            await asyncio.sleep(0)
+            done.append(number)
+
+    tasks = [asyncio.create_task(work(number)) for number in range(60)]
+    for number in range(0, 60, 3):
+        for _ in range(number % 5):
+            await asyncio.sleep(0)
+        tasks[number].cancel()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*tasks, return_exceptions=True)
+    assert {number for number in range(60) if number % 3} <= set(done)
+    async with asyncio.timeout(5), lock.hold():
+        pass
+
+
+def test_a_loop_that_ended_while_its_task_waited_does_not_hold_the_lock() -> None:
+    lock = CrossLoopLock()
+    order: list[str] = []
+
+    async def short() -> None:
+        [task] = await waiting(lock, "a", order)
+        order.append("waits")
+        assert not task.done()  # asyncio.run cancels it at the end
+
+    async def holder() -> None:
+        async with lock.hold():
+            await asyncio.wait_for(asyncio.to_thread(asyncio.run, short()), 20)
+        async with asyncio.timeout(5), lock.hold():
+            order.append("taken")
+
+    asyncio.run(holder())
+    assert order == ["waits", "taken"]
+
+
+def test_a_waiter_whose_loop_stands_still_is_passed_over_and_has_its_turn_when_it_runs() -> None:
+    lock = CrossLoopLock()
+    order: list[str] = []
+    still = asyncio.new_event_loop()
+
+    async def goes_on() -> None:
+        async with lock.hold():
+            [left] = await asyncio.to_thread(still.run_until_complete, waiting(lock, "a", order))
+        async with asyncio.timeout(5), lock.hold():
+            order.append("b")
+            await asyncio.to_thread(still.run_until_complete, let_tasks_run())
+            assert not left.done()
+        await asyncio.to_thread(still.run_until_complete, left)
+
+    asyncio.run(goes_on())
+    still.close()
+    assert order == ["b", "a"]
+
+
+async def test_a_waiter_gets_the_lock_when_the_loop_of_its_holder_was_closed() -> None:
+    lock = CrossLoopLock()
+    other = asyncio.new_event_loop()
+    await asyncio.to_thread(other.run_until_complete, taken(lock))
+    waiting = asyncio.create_task(taken(lock))
+    await let_tasks_run()
+    other.close()
+    async with asyncio.timeout(30):
+        await waiting
+
+
+def test_a_collected_task_of_a_closed_loop_does_not_release_the_next_holder() -> None:
+    lock = CrossLoopLock()
+
+    async def stay(entered: asyncio.Event) -> None:
+        async with lock.hold():
+            entered.set()
+            await asyncio.Event().wait()
+
+    async def acquire_again(tasks: list[object]) -> bool:
+        async with asyncio.timeout(5), lock.hold():
+            tasks.clear()
+            gc.collect()
+            return lock.is_held
+
+    assert asyncio.run(acquire_again([abandoned(stay)]))
+
+
+async def works_in(one_loop: OneLoop) -> bool:
+    with one_loop.at_work():
+        return True
+
+
+async def test_work_of_one_loop_may_overlap_and_nest_and_that_of_a_second_loop_is_refused_meanwhile() -> None:
+    one_loop = OneLoop()
+
+    with one_loop.at_work():
+        with one_loop.at_work():
+            pass
+        with pytest.raises(ContextError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, works_in(one_loop))
+    await asyncio.to_thread(asyncio.run, works_in(one_loop))
+    with one_loop.at_work():
+        pass
+
+
+def test_work_of_a_closed_or_stopped_loop_refuses_none_and_takes_none_away_when_it_is_collected() -> None:
+    one_loop = OneLoop()
+    stopped = asyncio.new_event_loop()
+
+    async def never_ends(event: asyncio.Event | None = None) -> None:
+        with one_loop.at_work():
+            event.set() if event else stopped.stop()
+            await asyncio.Event().wait()
+
+    async def goes_on() -> None:
+        nonlocal left
+        with one_loop.at_work():
+            del left
+            gc.collect()
+            with pytest.raises(ContextError):
+                await asyncio.to_thread(asyncio.run, works_in(one_loop))
+
+    left = abandoned(never_ends)
+    asyncio.run(goes_on())
+    left = stopped.create_task(never_ends())
+    stopped.run_forever()
+    assert asyncio.run(works_in(one_loop))
+    left.cancel()
+    stopped.run_until_complete(asyncio.wait([left]))
+    stopped.close()
+
+
+# -- futures -----------------------------------------------------------------------------------------------------------
+
+
+class Sub(StopIteration):
+    """A subclass, which a future accepts and returns as a result."""
+
+
+class Broken(Exception):
+    """An exception with an odd constructor."""
+
+    def __init__(self, one: int, *, two: int) -> None:
+        super().__init__(one, two)
+
+
+def _made(kind: type[BaseException]) -> BaseException | None:
+    try:
+        return kind()
+    except TypeError:  # those of Unicode and of groups want arguments
+        return None
+
+
+BUILTIN = [value for value in vars(builtins).values() if isinstance(value, type) and issubclass(value, BaseException)]
+PROBLEMS = [made for kind in BUILTIN if (made := _made(kind)) is not None]
+
+
+PROBLEMS += [Sub("value"), Broken(1, two=2), asyncio.InvalidStateError(), ExceptionGroup("both", [StopIteration()])]
+
+
+async def test_a_future_takes_any_exception_and_one_that_is_done_or_cancelled_is_left_as_it_is() -> None:
+    for problem in PROBLEMS:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        resolve(future, problem=problem)
+        raised = future.exception()
+        if isinstance(problem, StopIteration):
+            assert isinstance(raised, StoreError)
+            assert raised.__cause__ is problem
+        else:
+            assert raised is problem
+    done, cancelled = asyncio.Future[str](), asyncio.Future[str]()
+    resolve(done, "first")
+    cancelled.cancel()
+    for future in (done, cancelled):
+        resolve(future, "second")
+        resolve(future, problem=ValueError())
+    assert (done.result(), cancelled.cancelled()) == ("first", True)
+
+
+@pytest.mark.parametrize("kind", [StopIteration, Sub])
+async def test_work_in_a_thread_that_ends_with_stop_iteration_ends_for_its_caller(kind: type[StopIteration]) -> None:
+    def work(value: int, *, more: int) -> int:
+        if value:
+            raise kind(value)
+        return more
+
+    assert await in_thread(work, 0, more=3) == 3
+    with pytest.raises(StoreError, match=kind.__name__):
+        await asyncio.wait_for(in_thread(work, 1, more=0), 5)
+
+
+class Waiting:
+    """A hook registry with a handler that never ends."""
+
+    async def emit(self, event: str, data: dict[str, Any]) -> Any:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+
+def test_an_emission_that_a_closed_loop_left_can_be_finalised_anywhere() -> None:
+    owner = object()
+    emission = emit(Waiting(), owner, PRE_COMPACT, {})
+
+    async def host() -> None:
+        task = asyncio.create_task(emission)
+        await asyncio.sleep(0.01)
+        emission.close()  # as the garbage collector does: outside of the context of its task
+        assert not inside_handler(owner)
+        task.cancel()
+        with suppress(asyncio.CancelledError, RuntimeError):
+            await task
+
+    asyncio.run(host())
+    with pytest.raises(RuntimeError):
+        emission.send(None)
+
+
+def test_a_writer_that_a_signal_ends_leaves_no_caller_waiting() -> None:
+    async def interrupted(batch: Sequence[PendingAppend]) -> None:
+        raise KeyboardInterrupt
+
+    loop = asyncio.new_event_loop()
+    queue = AppendQueue(CrossLoopLock(), interrupted, loop.create_task)
+    message, info = parse_message({"role": "user", "content": "one"})
+
+    async def add() -> object:
+        return await queue.add(PendingAppend(message, info, 1, None, None, loop.create_future()))
+
+    adding = loop.create_task(add())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(adding)
+    with pytest.raises(StoreError, match="cut off"):
+        loop.run_until_complete(asyncio.wait_for(adding, 5))
+    loop.close()
+    gc.collect()  # here, not while another test reads source code: CPython 3.11 takes that for a wrong recursion depth
