@@ -16,23 +16,24 @@ from amplifier_context_core.view.session_state import dump
 from tests.manager.measured import Counting
 from tests.messages import bare, digest, text
 from tests.places import Place
+from tests.summary.native_provider import NATIVE, Odd, Slow, carriers
 from tests.summary.scripted import (
     PAUSE,
     SESSION,
     WORDS,
+    Message,
     Provider,
     good,
     opened,
     summary_manager,
     wait_for_summaries,
 )
-from tests.summary.test_native import NATIVE, Odd, Slow, carriers
 from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 
 
-async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> list[dict[str, Any]]:
+async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> list[Message]:
     """A view as a loop takes it that counts its requests, committed or rolled back."""
     result = await manager.measured_request_view(provider=provider, count_view=Counting(ratio=1.0))
     if not sent:
@@ -41,11 +42,9 @@ async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> l
     return result["base_view"]
 
 
-async def drive(
-    manager: Any, messages: list[dict[str, Any]], provider: Any = None, *, waits: bool = True
-) -> list[list[dict[str, Any]]]:
+async def drive(manager: Any, messages: list[Message], provider: Any = None, *, waits: bool = True) -> list[Any]:
     """Add messages; before each answer a request is counted and rolled back, then one is counted and sent."""
-    views: list[list[dict[str, Any]]] = []
+    views: list[list[Message]] = []
     for message in messages:
         await manager.add_message(message)
         if message["role"] != "assistant":
@@ -80,7 +79,7 @@ async def test_a_measured_request_waits_for_its_summary_if_the_config_says_so() 
         return good(request, number)
 
     manager = summary_manager(Provider(late_answer), summary_background=False)
-    views = await drive(manager, SESSION, waits=False)
+    views = await drive(manager, SESSION[:43], waits=False)
     first = next(view for view in views if "<context_record>" in text(view))
     assert WORDS in text(first)
     await manager.close()
@@ -92,7 +91,7 @@ async def test_what_comes_late_is_put_in_by_the_commit_and_by_nothing_before(is_
     config: dict[str, Any] = {"cache_ttl": 60, **(NATIVE if is_native else {})}
     manager = opened(place, provider, **config)
 
-    def is_in(view: list[dict[str, Any]]) -> bool:
+    def is_in(view: list[Message]) -> bool:
         return carriers(view) == [view[0]] if is_native else WORDS in text(view)
 
     views = await drive(manager, SESSION[:41], provider, waits=False)
