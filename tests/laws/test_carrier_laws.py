@@ -15,12 +15,14 @@ from amplifier_core.llm_errors import ContextLengthError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
+from tests.messages import result, says, system, user
 
-Message = dict[str, Any]
+from .histories import Message
+from .managers import new_manager
 
 MODELS = {
     "anthropic": ("anthropic", "claude-opus-5"),
@@ -30,16 +32,13 @@ MODELS = {
 }
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 LABEL = "Native compacted conversation (originals remain in the transcript)."
+OTHERS = ["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]
 STEPS = st.one_of(
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
     st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
     st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
-    st.tuples(
-        st.sampled_from(["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]),
-        st.integers(1, 30),
-        st.just(0),
-    ),
+    st.tuples(st.sampled_from(OTHERS), st.integers(1, 30), st.just(0)),
 )
 
 
@@ -56,8 +55,7 @@ class Session:
         self.manager = self._opened()
 
     def _opened(self) -> ContextManager:
-        settings = load_config({"token_counter": "heuristic", "max_tokens": self.budget})
-        return ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
+        return new_manager(self.store, kindred=True, max_tokens=self.budget)
 
     async def run(self, steps: list[tuple[str, Any, int]]) -> None:
         """Carry out a session to its end."""
@@ -71,15 +69,15 @@ class Session:
         return f"item {self.count};" + " word" * size
 
     async def _turn(self, rounds: int, size: int) -> None:
-        await self.manager.add_message({"role": "user", "content": self._text(size)})
+        await self.manager.add_message(user(self._text(size)))
         for number in range(rounds + 1):
             await self._requested()
-            message: Message = {"role": "assistant", "content": self._text(size)}
+            message = says(self._text(size))
             if number < rounds:
                 call = f"c-{self.count}"
                 message["tool_calls"] = [{"id": call, "tool": "read", "arguments": {}}]
                 await self.manager.add_message(message)
-                await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(size * 3)})
+                await self.manager.add_message(result(call, self._text(size * 3)))
             else:
                 await self.manager.add_message(message)
 
@@ -87,9 +85,9 @@ class Session:
         """A call whose result comes after what follows."""
         if self.late:
             call = self.late.pop()
-            await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(first)})
+            await self.manager.add_message(result(call, self._text(first)))
             return
-        message: Message = {"role": "assistant", "content": self._text(first)}
+        message = says(self._text(first))
         self.late.append(f"c-{self.count}")
         message["tool_calls"] = [{"id": self.late[-1], "tool": "read", "arguments": {}}]
         await self.manager.add_message(message)
@@ -110,9 +108,7 @@ class Session:
         self.model = model
 
     async def _hook(self, first: int, second: int) -> None:
-        await self.manager.add_message(
-            {"role": "system", "content": f"Notice {first}.", "metadata": {"source": "hook"}}
-        )
+        await self.manager.add_message(system(f"Notice {first}.", metadata={"source": "hook"}))
 
     async def _pin(self, first: int, second: int) -> None:
         await self.manager.load()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.view import shared_cache
 from tests.messages import call as openai_call
+from tests.messages import says, user
 from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
@@ -49,52 +50,43 @@ def results(*ids: str) -> Message:
 
 LONG = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
 JOINED_ROUNDS: tuple[list[Message], list[Operation]] = (
-    [{"role": "user", "content": "task"}, call("a1", "a2"), result("a1"), call("b1", "b2"), result("b1")],
-    [("ask", 0), ("add", [[{"role": "user", "content": "The newest word."}, results("a2", "b2")]])],
+    [user("task"), call("a1", "a2"), result("a1"), call("b1", "b2"), result("b1")],
+    [("ask", 0), ("add", [[user("The newest word."), results("a2", "b2")]])],
 )
 
 ANSWERED_WITH_A_RETIRED_CALL: tuple[list[Message], list[Operation]] = (
     [
-        {"role": "user", "content": "task"},
+        user("task"),
         call("a") | {"metadata": {"amplifier:instruction": {"disposition": "retired"}}},
-        {"role": "assistant", "content": "A newer word."},
+        says("A newer word."),
     ],
     [("add", [[call("b") | {"content": "The newest step."}, results("a", "b")]])],
 )
 
 FORKED_AT_A_CHECKPOINT: tuple[list[Message], list[Operation]] = (
     [
-        {"role": "user", "content": LONG},
+        user(LONG),
         {"role": "function", "content": LONG},
-        {"role": "user", "content": LONG},
+        user(LONG),
         call("a", "b", "c"),
-        *({"role": "tool", "tool_call_id": one, "content": LONG} for one in "abc"),
+        *(result(one) | {"content": LONG} for one in "abc"),
         call("d"),
-        *[{"role": "user", "content": LONG}] * 3,
+        *[user(LONG)] * 3,
     ],
     [("ask", 0), ("fork", 31)],
 )
 
 FORKED_TO_ONE_MESSAGE: tuple[list[Message], list[Operation]] = (
-    FORKED_AT_A_CHECKPOINT[0][:1] + [{"role": "assistant", "content": LONG}] * 12,
+    FORKED_AT_A_CHECKPOINT[0][:1] + [says(LONG)] * 12,
     [("ask", 0), ("fork", 1)],
 )
 
+long = result("a") | {"content": LONG}
 CUT_BEFORE_ANY_HUMAN: tuple[list[Message], list[Operation]] = (
-    [{"role": "user", "content": LONG}],
+    [user(LONG)],
     [
-        ("edit", (0, [[result("a") | {"content": LONG}]])),
-        (
-            "add",
-            [
-                [
-                    openai_call("a", "a", "a"),
-                    *[result("a") | {"content": LONG}] * 2,
-                    result("a") | {"content": LONG * 4},
-                ],
-                [{"role": "user", "content": LONG}],
-            ],
-        ),
+        ("edit", (0, [[long]])),
+        ("add", [[openai_call("a", "a", "a"), *[long] * 2, long | {"content": LONG * 4}], [user(LONG)]]),
         ("interrupt", None),
         ("compact", None),
         ("change", 0),
@@ -103,10 +95,10 @@ CUT_BEFORE_ANY_HUMAN: tuple[list[Message], list[Operation]] = (
 
 FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
     [
-        {"role": "user", "content": "task"},
+        user("task"),
         call("a"),
         result("a"),
-        *({"role": "assistant", "content": f"Step {n}. " + "word " * 200} for n in range(8)),
+        *(says(f"Step {n}. " + "word " * 200) for n in range(8)),
     ],
     [("ask", 0), ("add", [[call("a"), result("a")]]), ("ask", 0), ("pin", 2), ("ask", 0)],
 )

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import approx_token_counter
-from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_summary.checks import RejectedAnswer, Reply, Shown, checked, lines_in
 from amplifier_context_summary.text import MAX_CHARS, MAX_LINES, Line, Text
+from tests.core.drafts import transcript
 from tests.messages import user
 
 CALL = {"id": "c1", "tool": "run", "arguments": {"command": "pytest tests/test_lexer.py"}}
@@ -27,11 +26,7 @@ PASTED = "Never log to stdout."
 
 
 def entries(messages: list[dict[str, Any]]) -> list[Entry]:
-    transcript = Transcript()
-    for message in messages:
-        copied, info = parse_message(message)
-        transcript.append(transcript.draft(copied, info, 10, created=""))
-    return list(transcript.snapshot())
+    return list(transcript(messages).snapshot())
 
 
 def judged(answer: str, messages: list[dict[str, Any]] = HISTORY, former: Text | None = None) -> tuple[Text, Any]:
