@@ -180,7 +180,9 @@ def test_a_message_of_a_whole_second_is_found_in_a_spawned_session(files: Place)
     assert contents("child") == ["hello", "(erased)", "your own task"]
 
 
-def test_forgetting_in_a_whole_store_lists_first_what_it_found_and_names_a_session_in_use(files: Place) -> None:
+def test_forgetting_in_a_whole_store_is_asked_lists_what_it_found_and_names_a_session_in_use(files: Place) -> None:
+    for arguments in (["--containing"], ["--forks", "--containing", "--yes"], ["--yes"]):
+        assert SECRET not in run("forget", *arguments, stdin=SECRET, code=2).output
     with opened(files.url(), "one"):
         shown = run("forget", "--containing", "--yes", stdin=f"{SECRET}\n", code=1).output
     assert "one: session 'one' is in use by pid" in shown
@@ -191,12 +193,6 @@ def test_forgetting_in_a_whole_store_lists_first_what_it_found_and_names_a_sessi
     assert SECRET not in str([*contents("one"), *contents("three")])
     assert contents("two") == ["hello", "welcome"]
     assert "none of 3 sessions in" in run("forget", "--containing", "--yes", stdin=f"{SECRET}\n", code=1).output
-
-
-def test_a_whole_store_is_never_erased_from_unasked(files: Place) -> None:
-    for arguments in (["--containing"], ["--forks", "--containing", "--yes"], ["--yes"]):
-        assert SECRET not in run("forget", *arguments, stdin=SECRET, code=2).output
-    assert PASSWORD in contents("one")
 
 
 def test_a_text_that_only_a_short_form_holds_is_found_as_well(files: Place) -> None:

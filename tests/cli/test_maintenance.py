@@ -162,15 +162,12 @@ def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
 # -- fork, rewind, delete ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])
-def test_a_fork_ends_at_its_mark(filled: str, mark: str, count: int | None) -> None:
-    run("fork", "one", "branch", "--at", mark)
-    forked = messages("branch")
-    assert forked == messages("one")[: len(forked)]
-    assert count in (None, len(forked))
-
-
-def test_a_fork_at_no_place_is_an_error(filled: str) -> None:
+def test_a_fork_ends_at_its_mark(filled: str) -> None:
+    for mark, count in (("m30", 30), ("u1", 1), ("a1", 0)):
+        run("fork", "one", mark, "--at", mark)
+        forked = messages(mark)
+        assert forked == messages("one")[: len(forked)]
+        assert len(forked) == count or not count
     assert "no m999" in run("fork", "one", "--at", "m999", code=1).output
     assert "is not a mark" in run("fork", "one", "--at", "x1", code=1).output
     assert "already" in run("fork", "one", "two", code=1).output

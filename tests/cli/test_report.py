@@ -145,31 +145,18 @@ def test_a_budget_makes_the_requests_at_that_budget_and_a_long_session_has_the_b
     assert longest[4] > 1_000
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of a hostile session; only its owner can read the file."""
-    folder = tmp_path_factory.mktemp("page")
-    url = f"sqlite:{folder / 'sessions.db'}"
+def test_no_text_of_a_session_can_leave_its_block_and_the_policy_allows_nothing_else(url: str, tmp_path: Path) -> None:
     keep(url, HOSTILE.replace("\udcff", ""))
-    made = report(url, folder / "page.html")
-    assert stat.S_IMODE((folder / "page.html").stat().st_mode) == 0o600
-    return made
-
-
-def test_no_text_of_a_session_can_leave_its_block(page: Page) -> None:
+    page = report(url, tmp_path / "page.html")
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o600
     scripts = [attributes.get("data-block") for tag, attributes in page.elements if tag == "script"]
     assert scripts == ["session", "messages", None]
     assert not [name for tag, attributes in page.elements for name in attributes if name.startswith("on")]
     assert not {"img", "iframe", "object", "link", "base"} & {tag for tag, _ in page.elements}
     (messages,) = page.blocks("messages")
     assert any("document.title='run'" in row[3] for row in messages)
-
-
-def test_the_policy_allows_this_script_and_this_style_and_nothing_else(page: Page) -> None:
-    (policy,) = [
-        a["content"] for tag, a in page.elements if tag == "meta" and "content" in a and "default-src" in str(a)
-    ]
-    rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
+    (policy,) = [str(a["content"]) for tag, a in page.elements if tag == "meta" and "default-src" in str(a)]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     for name, tag in (("script-src", "script"), ("style-src", "style")):
         (text,) = page.texts[tag]
         assert rules.pop(name) == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -16,18 +16,18 @@ from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import SessionInfo
 from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
-WIDTHS = pytest.mark.parametrize("width", ["60", "100", "140"])
 
-
-def test_sessions_are_listed_with_their_sizes(filled: str) -> None:
+def test_sessions_are_listed_with_their_sizes_of_the_store_that_is_named(filled: str) -> None:
     shown = run("sessions").output
     assert re.search(r"^one\s+121", shown, re.MULTILINE)
     assert re.search(r"^two\s+41", shown, re.MULTILINE)
     assert {row["session_id"]: row["length"] for row in rows("sessions")} == {"one": 121, "two": 41}
+    elsewhere = run("sessions", at="sqlite:elsewhere.db", code=1).output  # the option goes before the variable
+    assert "elsewhere.db" in elsewhere
 
 
-@WIDTHS
-def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
+@pytest.mark.parametrize("width", ["60", "100", "140"])
+def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
     url: str, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
@@ -40,6 +40,11 @@ def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
         assert any(name in line for line in lines)
     assert sum("First � 日本 of " in line or "First �[2J 日本 of " in line for line in lines) == 4
     assert all(re.search(r" \d\d\d\d-\d\d-\d\d \d\d:\d\d [+-]\d\d\d\d$", line) for line in lines if " kB  " in line)
+    text = "several words that are used again and again " * 9
+    keep(url, "words", [text])
+    (line,) = run("show", "words").output.splitlines()
+    assert int(width) - 8 < display_width(line) <= int(width)
+    assert text.startswith(f"{line.removesuffix('…').split('  ')[-1].strip()} ")
 
 
 def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newest(
@@ -78,14 +83,8 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", shown)
         assert "change to another folder, or name a store with --store" in shown
     assert list(home.iterdir()) == []
-
-
-def test_a_url_can_name_the_project_as_amplifier_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    fill(f"jsonl:{tmp_path}/kept/{str(work).replace('/', '-')}", "here", 4, 1)
-    assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output
+    fill(f"jsonl:{tmp_path}/kept/{str(project).replace('/', '-')}", "here", 4, 1)
+    assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output  # as Amplifier names it
 
 
 def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
@@ -102,21 +101,6 @@ def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     run("forget", "--yes", *shlex.split(command)[2:])
     assert not any(SECRET in run("show", "--", name).output.splitlines()[0] for name in (odd, fork))
     assert f"similar: {shlex.quote(odd)}" in run("show", "--", odd[:-1], code=1).output
-
-
-@WIDTHS
-def test_a_shown_message_is_cut_between_words_to_the_screen(
-    filled: str, monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
-    monkeypatch.setenv("COLUMNS", width)
-    lines = run("show", "one").output.splitlines()
-    assert len(lines) == 121
-    assert max(map(display_width, lines)) <= int(width)
-    text = "several words that are used again and again " * 9
-    keep(filled, "words", [text])
-    (line,) = run("show", "words").output.splitlines()
-    assert int(width) - 8 < display_width(line) <= int(width)
-    assert text.startswith(f"{line.removesuffix('…').split('  ')[-1].strip()} ")
 
 
 def test_a_session_without_messages_is_one_like_all_others(filled: str, tmp_path: Path) -> None:

@@ -333,13 +333,10 @@ def test_exported_messages_come_in_again_as_they_were(talk: list[Message]) -> No
         assert again == Path(file).read_text(encoding="utf-8")
 
 
-def test_what_show_prints_as_json_comes_in_without_its_marks(filled: str, tmp_path: Path) -> None:
+def test_what_show_prints_as_json_and_a_request_with_its_system_prompt_come_in(filled: str, tmp_path: Path) -> None:
     imported(tmp_path / "shown.jsonl", as_lines(messages("two", "--last", "5")))
     assert [one["mark"] for one in messages("shown")] == ["m1", "m2", "m3", "m4", "m5"]
     assert "mark" not in exported("shown")[0]
-
-
-def test_a_system_prompt_beside_the_messages_is_the_first_message(url: str, tmp_path: Path) -> None:
     imported(tmp_path / "request.json", json.dumps({"system": "Be careful.", "messages": [user("Go on.")]}))
     first = exported("request")[0]
     assert (first["role"], first["content"]) == ("system", "Be careful.")

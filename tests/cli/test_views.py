@@ -36,16 +36,13 @@ def grown(url: str) -> str:
 # -- view, context, explain, search: they change nothing ---------------------------------------------------------------
 
 
-def test_view_prints_what_the_next_request_would_show(grown: str) -> None:
+def test_view_prints_what_the_next_request_would_show_and_a_chapter_by_any_mark_in_it(grown: str) -> None:
     assert viewed("one") == in_session(grown, ask)
     shown = run("view", "one").output
     marks = [row["mark"] or "-" for row in rows("view", "one")]
     assert marks == [line.split()[0] for line in shown.splitlines()[: len(marks)]]
     assert "m1 user" in shown
     assert "--chapter m" in shown
-
-
-def test_a_chapter_is_printed_word_for_word_by_any_mark_in_it(grown: str) -> None:
     (chapter, *_) = in_session(grown, ContextManager.chapters)
     for mark in (chapter["mark"], chapter["to"]):
         assert run("view", "one", "--chapter", mark).output.strip() == chapter["text"]
@@ -266,8 +263,3 @@ def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session
     assert run("pins", "one").output == "one has no pins\n"
     assert "m999" in run("pin", "one", "m999", code=1).output
     assert "no mark" in run("pin", "one", "4", code=1).output
-
-
-def test_the_option_goes_before_the_variable_that_names_the_store(session: str) -> None:
-    assert rows("sessions")[0]["session_id"] == "one"
-    assert "elsewhere.db" in run("sessions", at="sqlite:elsewhere.db", code=1).output

@@ -324,4 +324,3 @@ async def test_questions_and_findings_of_a_text_stay_in_view_but_what_was_open_d
     assert manager.compactor.compactions >= 3
     assert len(provider.requests) == 1
     assert missing(view, QUESTION, FAULT, PROPOSAL, TASK, STEP) == [TASK, STEP]
-    await manager.close()

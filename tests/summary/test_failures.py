@@ -114,7 +114,6 @@ async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monk
         views = await drive(manager, SESSION[:43])
     assert WORDS in text(views[-1])
     writer.release.set()
-    await manager.close()
 
 
 # -- hostile answers: the session goes on within its bounds ------------------------------------------------------------

@@ -131,7 +131,6 @@ async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
     report = await manager.compact()
     assert report["compacted"]
     assert report["author"] == "digest"
-    await manager.close()
 
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
@@ -190,7 +189,6 @@ async def test_a_resumed_session_keeps_the_records_of_entries_that_are_as_they_w
     await again.ready()
     assert again.history.snapshot().gap
     assert kept[-1] not in await again.records.verified()
-    await again.close()
 
 
 @pytest.mark.parametrize("odd", [[1], "text", {"records": "nonsense"}])
@@ -201,7 +199,6 @@ async def test_a_session_whose_summary_state_is_of_no_use_opens_with_a_warning(o
     again = summary_manager(None, store=store)
     assert len(await view_of(again)) > 1
     assert "cannot be read" in str(again.warnings.texts)
-    await again.close()
 
 
 async def test_a_session_that_was_saved_with_a_summary_state_opens_with_its_view() -> None:
@@ -220,4 +217,3 @@ async def test_a_session_that_was_saved_with_a_summary_state_opens_with_its_view
     assert digest(await view_of(again)) == digest(before)
     assert again.limits.calls == manager.limits.calls
     assert "cannot be read" in str(again.warnings.texts)
-    await again.close()

@@ -45,7 +45,6 @@ async def test_what_is_forgotten_is_not_sent_again_for_a_better_answer() -> None
     await wait_for_summaries(manager)
     assert len(provider.requests) == 1
     assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
-    await manager.close()
 
 
 async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state() -> None:
@@ -63,7 +62,6 @@ async def test_a_focus_that_is_forgotten_while_a_model_is_asked_is_in_no_state()
     assert SECRET not in str(manager.state(0))
     assert SECRET not in text(await view_of(manager))
     assert manager.compactor.directions.focus is None
-    await manager.close()
 
 
 async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_continues() -> None:
@@ -78,7 +76,6 @@ async def test_undo_while_a_summary_is_on_its_way_drops_the_state_that_it_contin
     await wait_for_summaries(manager)
     assert manager.records.valid() == [], f"m{first.upto} is in the state again"
     await view_of(manager)
-    await manager.close()
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

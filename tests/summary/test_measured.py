@@ -62,17 +62,6 @@ async def state_of(manager: Any) -> bytes:
     return dump(collect_state(*parts))
 
 
-async def test_a_summary_is_in_the_views_of_measured_requests(place: Place) -> None:
-    manager = opened(place, Provider(good))
-    views = await drive(manager, SESSION)
-    assert manager.compactor.compactions >= 2
-    assert WORDS in text(views[-1])
-    await manager.close()
-    again = opened(place, None)
-    assert digest(bare(await counted(again))) == digest(bare(views[-1]))
-    await again.close()
-
-
 async def test_a_measured_request_waits_for_its_summary_if_the_config_says_so() -> None:
     async def late_answer(request: ChatRequest, number: int) -> str:
         await asyncio.sleep(0.05)
@@ -82,7 +71,6 @@ async def test_a_measured_request_waits_for_its_summary_if_the_config_says_so() 
     views = await drive(manager, SESSION[:43], waits=False)
     first = next(view for view in views if "<context_record>" in text(view))
     assert WORDS in text(first)
-    await manager.close()
 
 
 @pytest.mark.parametrize("is_native", [False, True])
