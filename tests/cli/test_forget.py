@@ -380,17 +380,13 @@ def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(filled: str, tmp
 @pytest.mark.parametrize("url", ["jsonl"], indirect=True)
 @pytest.mark.usefixtures("filled")
 def test_a_text_that_is_piped_in_is_read_without_a_word() -> None:
+    refused = run("forget", "one", "--containing", stdin=f"{KEY}\r\n", code=2)
+    assert refused.stdout == ""
+    assert "the command cannot ask for confirmation: pass --yes" in refused.stderr
     command = [sys.executable, "-c", "from amplifier_context_cli import main; main()", "forget", "one", "--containing"]
-
-    def piped(*options: str) -> tuple[int, str, str]:
-        pipes = {"input": f"{KEY}\r\n", "capture_output": True, "text": True}
-        done = subprocess.run([*command, *options], check=False, timeout=60, **pipes)
-        return done.returncode, done.stdout, done.stderr
-
-    code, out, err = piped()
-    assert (code, out) == (2, "")
-    assert "the command cannot ask for confirmation: pass --yes" in err
-    assert piped("--yes") == (0, "one: 1 message erased\n", "")
+    pipes = {"input": f"{KEY}\r\n", "capture_output": True, "text": True}
+    done = subprocess.run([*command, "--yes"], check=False, timeout=60, **pipes)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one: 1 message erased\n", "")
 
 
 def test_a_text_is_forgotten_however_it_is_escaped(url: str) -> None:

@@ -91,7 +91,7 @@ async def priced(price: float, messages: list[Message], **config: Any) -> tuple[
 async def test_by_default_a_cheaper_model_lowers_the_bill_but_a_share_of_the_config_is_the_money_of_any() -> None:
     session = work(480, output=300)
     default, _ = await priced(0.2, session, summary_spend=None)
-    given, _ = await priced(0.2, session, summary_spend=0.12)
+    given, _ = await priced(0.2, session[:401], summary_spend=0.12)
     assert default.limits.calls >= 1
     assert 0.015 < default.limits.summary_cost / default.limits.session_cost <= 0.024
     assert 0.06 < given.limits.summary_cost / given.limits.session_cost <= 0.12
