@@ -116,7 +116,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 @example((150, 60), {}, FORKED_AT_A_CHECKPOINT)
 @example((150, 60), {}, FORKED_TO_ONE_MESSAGE)
 @example((150, 60), {}, CUT_BEFORE_ANY_HUMAN)
-@settings(max_examples=20_000 if SOAKING else 300)
+@settings(max_examples=20_000 if SOAKING else 200)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
 ) -> None:

@@ -203,13 +203,6 @@ def limits() -> Limits:
     return made
 
 
-def test_what_is_restored_is_what_was_saved() -> None:
-    again = Limits()
-    again.restore(limits().dump())
-    assert again == limits()
-    assert again.waits(NOW + 40) == 60
-
-
 @pytest.mark.parametrize(
     "saved",
     [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
