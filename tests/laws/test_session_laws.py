@@ -13,12 +13,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from tests.messages import call as openai_call
 from tests.messages import says, user
 from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
+from .thinking_sessions import Thinker, operations
 
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 BUDGETS = st.tuples(st.integers(150, 4_000), st.integers(60, 4_000))
@@ -44,8 +46,7 @@ def result(call_id: str) -> Message:
 
 
 def results(*ids: str) -> Message:
-    blocks = [{"type": "tool_result", "tool_use_id": i, "content": f"late {i}"} for i in ids]
-    return {"role": "user", "content": blocks}
+    return user([{"type": "tool_result", "tool_use_id": i, "content": f"late {i}"} for i in ids])
 
 
 LONG = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
@@ -134,3 +135,36 @@ def test_so_does_every_session_that_is_kept(backend: str, tmp_path: Path) -> Non
         hold(place, f"s{next(number)}", budgets, config, session)
 
     law()
+
+
+# -- thinking that is bound is shown only after the request that it answered, and between two edits nothing of it goes -
+
+TWO_BUDGETS = st.tuples(st.integers(400, 6_000), st.integers(200, 6_000))
+TAKEN_OVER: list[Operation] = [  # the second budget gets the checkpoint of the first one
+    *(("budget", 1), ("turn", (0, "blocks", 1)), ("budget", 0), ("turn", (4, "blocks", 12)), ("budget", 1)),
+]
+MODES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries({}, optional={"auto_compact": st.booleans()})
+
+
+def think(budgets: tuple[int, int], model: str, todo: list[Operation], config: dict[str, Any] | None = None) -> None:
+    store = MemoryStore()
+    run(Thinker(lambda: store, "s", budgets, config or {}, model=model), ([], todo))
+
+
+@pytest.mark.parametrize("model", ["bound", "unknown", "required", "free"])
+def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str) -> None:
+    @given(TWO_BUDGETS, MODES, operations([model]))
+    @example((624, 740), {}, TAKEN_OVER)
+    @settings(max_examples=5_000 if SOAKING else 25)
+    def law(budgets: tuple[int, int], config: dict[str, Any], todo: list[Operation]) -> None:
+        think(budgets, model, todo, config)
+
+    law()
+
+
+@given(TWO_BUDGETS, st.sampled_from(["bound", "bound too", "free"]), operations(["bound", "bound too", "free"]))
+@settings(max_examples=5_000 if SOAKING else 25)
+def test_nor_of_a_session_that_changes_between_models(
+    budgets: tuple[int, int], model: str, todo: list[Operation]
+) -> None:
+    think(budgets, model, todo)
