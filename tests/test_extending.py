@@ -38,9 +38,14 @@ PACKAGE = module(PAGE, "acme_context.py")
 # -- the examples keep the contracts -----------------------------------------------------------------------------------
 
 
-class TestTheStrategyOfThePage(StrategyContract):
-    def make_strategy(self) -> core.Strategy:
-        return PACKAGE.DropSearches()
+class TestStrategiesOfPageAndExamples(StrategyContract):
+    @pytest.fixture(
+        autouse=True,
+        params=[PACKAGE.DropSearches, strategies.HideListings, strategies.FoldTools, strategies.FoldTestsLast],
+        ids=lambda strategy: strategy.__name__,
+    )
+    def strategy(self, request: pytest.FixtureRequest) -> None:
+        self.make_strategy = request.param  # type: ignore[method-assign]
 
 
 class TestTheStoreOfTheExamples(StoreContract):
@@ -52,21 +57,6 @@ class TestTheStoreOfTheExamples(StoreContract):
             return DictStore(data)
 
         return make
-
-
-class TestHideListings(StrategyContract):
-    def make_strategy(self) -> core.Strategy:
-        return strategies.HideListings()
-
-
-class TestFoldTools(StrategyContract):
-    def make_strategy(self) -> core.Strategy:
-        return strategies.FoldTools()
-
-
-class TestFoldTestsLast(StrategyContract):
-    def make_strategy(self) -> core.Strategy:
-        return strategies.FoldTestsLast()
 
 
 EXAMPLES = {
@@ -102,7 +92,7 @@ def test_with_the_pytest_ini_of_the_page_the_contract_runs_without_a_warning(tmp
     (tmp_path / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
     (tmp_path / "test_acme.py").write_text(block, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text(code(PAGE, "pytest.ini"), encoding="utf-8")
-    some = "session_with_it or ladder"  # TestTheStrategyOfThePage runs all of it
+    some = "session_with_it or ladder"  # TestStrategiesOfPageAndExamples runs all of it
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-k", some]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

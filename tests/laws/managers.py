@@ -30,7 +30,7 @@ def new_manager(
     if not kindred:
         shared_cache.clear()
     settings = load_config({"token_counter": "heuristic", **config})
-    opened = open_store(store) if isinstance(store, str) else store
+    opened = open_store(store, durability="none") if isinstance(store, str) else store
     parts: dict[str, Any] = {"session_id": session_id, "store": opened, "hooks": hooks}
     return ContextManager(settings, **parts, plugins=Plugins(), clock=lambda: NOW)
 

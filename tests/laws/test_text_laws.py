@@ -16,11 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import (
-    ContextManager,
     HeuristicTokenCounter,
     count_message_tokens,
     count_tokens,
-    load_config,
 )
 from amplifier_context_core.compaction.digest import TAG, single_line
 from amplifier_context_core.compaction.identifiers import identifiers
@@ -29,10 +27,12 @@ from amplifier_context_core.messages.parsing import copy_checked, copy_json, jso
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
 from amplifier_context_core.rendering.sendable import scrub
 from amplifier_context_core.rendering.truncate import clip_text
-from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing import WordCounter
+from tests.managers import feed
+from tests.messages import user
 
 from .histories import JSON, TEXTS, conversations, flat
+from .managers import new_manager
 
 LONG_TEXTS = st.builds(operator.mul, st.text(min_size=1, max_size=30), st.integers(1, 60)).map(str)
 MARKS = st.sampled_from([None, "m1", "m123456"])
@@ -205,15 +205,14 @@ def test_an_item_of_any_json_is_kept_over_a_resume(value: Any) -> None:
 async def _item_kept(value: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         url = f"jsonl:{Path(folder) / 'sessions'}"
-        manager = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
-        await manager.add_message({"role": "user", "content": "hello"})
+        manager = await feed(new_manager(url), [user("hello")])
         await manager.queue.append(ContextItem(value))
         await manager.pool.add(ContextItem(value, "a value", "v"))
         await manager.get_messages_for_request()
         await manager.pin("m1")
         await manager.forget(containing="nothing that is there")
         await manager.close()
-        again = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
+        again = new_manager(url)
         await again.ready()
         assert [repr(item.content) for item in (*again.queue, *again.pool)] == [repr(value)] * 2
         await again.close()
@@ -221,24 +220,19 @@ async def _item_kept(value: Any) -> None:
 
 async def _kept_alike(given: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        in_memory = await _after_adding(open_store("memory:"), given)
+        found: list[Any] = []
         urls = [f"sqlite:{Path(folder) / 'sessions.db'}", f"jsonl:{Path(folder) / 'sessions'}"]
+        for url in ("memory:", *urls):
+            manager = await feed(new_manager(url), given)
+            found.append(_contents(await manager.get_messages()))
+            await manager.close()
         for url in urls:
-            assert await _after_adding(open_store(url, durability="none"), given) == in_memory
-            again = ContextManager(load_config({}), session_id="s", store=open_store(url, durability="none"))
-            assert _contents(await again.get_messages()) == in_memory
+            again = new_manager(url)
+            found.append(_contents(await again.get_messages()))
             await again.set_messages(given)  # as the host has them
-            assert _contents(await again.get_messages()) == in_memory
+            found.append(_contents(await again.get_messages()))
             await again.close()
-
-
-async def _after_adding(store: Store, given: list[dict[str, Any]]) -> list[Any]:
-    manager = ContextManager(load_config({}), session_id="s", store=store)
-    for message in given:
-        await manager.add_message(message)
-    kept = _contents(await manager.get_messages())
-    await manager.close()
-    return kept
+        assert all(contents == found[0] for contents in found)
 
 
 def _contents(messages: list[dict[str, Any]]) -> list[Any]:
