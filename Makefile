@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # What `make check` runs: the core, and whether pages and tests have what is new.
 INNER := $(addprefix tests/,core laws manager)
-INNER += $(patsubst %,tests/test_%.py,docs page_names reference tested)
+INNER += $(patsubst %,tests/test_%.py,docs reference)
 PURE  := not soak and not kernel and not postgres and not redis
 
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.

@@ -18,7 +18,7 @@ from amplifier_context_testing.caches.anthropic import Anthropic
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from tests.managers import ask, feed, new_manager
-from tests.messages import rounds, work
+from tests.messages import rounds, says, system, user, work
 from tests.pages import between, read
 
 PAGE = read("docs/caching.md")
@@ -34,23 +34,19 @@ LIVES = {"anthropic": anthropic.TTL, "declared": anthropic.TTL, "openai": openai
 
 
 @pytest.mark.parametrize(("provider", "model"), MODELS)
-def test_prices_are_those_of_the_models(provider: str, model: str) -> None:
-    read_price, write_price = float(PROVIDERS[provider][3]), float(PROVIDERS[provider][4])
+def test_prices_and_times_to_live_are_those_of_the_models(provider: str, model: str) -> None:
+    reads, writes, stated = PROVIDERS[provider][3:6]
+    read_price, write_price = float(reads), float(writes)
     assert read_price == bill.READ == USUAL_PRICES.read
     if model == "prefix":
         assert Bill(10, 20, 30).plain_price == pytest.approx(read_price * 10 + write_price * 20 + 30)
     else:
         assert Bill(10, 20, 30).price == pytest.approx(read_price * 10 + write_price * 20 + 30)
         assert write_price == USUAL_PRICES.write
-
-
-@pytest.mark.parametrize(("provider", "model"), MODELS)
-def test_times_to_live_are_those_of_the_models(provider: str, model: str) -> None:
-    stated = PROVIDERS[provider][5]
     if stated.endswith(" s"):
         seconds = float(stated.removesuffix(" s"))
         assert seconds == LIVES[model]
-        view = Request.of([{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}] * 2, TokenScale())
+        view = Request.of([user("q"), says("a")] * 2, TokenScale())
         cache = caches()[model]
         cache.bill(view, 0.0)
         assert cache.bill(view, seconds).read > 0
@@ -77,7 +73,7 @@ def test_the_times_to_live_the_core_assumes_are_listed_and_no_shorter_than_the_m
 async def test_by_the_sign_of_stability_a_conversation_without_other_metadata_is_cached(
     provider: str, is_cached: bool
 ) -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "Be brief."}, *work(1)])
+    manager = await feed(new_manager(), [system(), *work(1)])
     cache, scale = Anthropic(inferring=False), TokenScale()
     found: list[Bill] = []
     for number in range(1, 6):
@@ -87,7 +83,7 @@ async def test_by_the_sign_of_stability_a_conversation_without_other_metadata_is
             any(message.get("metadata") for message in view) is is_cached
         )  # else provider-anthropic sets no breakpoint
         found.append(cache.bill(Request.of(view, scale), 0.0))
-    prompt = scale.tokens({"role": "system", "content": "Be brief."})
+    prompt = scale.tokens(system())
     assert all(one.read > prompt and not one.fresh for one in found[1:])
 
 

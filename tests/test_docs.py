@@ -1,11 +1,15 @@
-"""What the README and the pages of docs/ say is executed, or compared with what is true."""
+"""What the README and the pages of docs/ say is executed, or compared with what is true; what they name is there."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -14,19 +18,21 @@ from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING
+from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
 from tests.pages import PATHS, ROOT, between, blocks, files, module, read
 
 CORE = ROOT / "amplifier_context_core"
-README = read("README.md")
-PAGES = [path.read_text(encoding="utf-8") for path in PATHS]
+PAGES = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 BLOCKS = [
-    pytest.param(page, block, id=f"{path.relative_to(ROOT).as_posix()}-{number}")
-    for path, page in zip(PATHS, PAGES, strict=True)
+    pytest.param(page, block, id=f"{name}-{number}")
+    for name, page in PAGES.items()
     for number, block in enumerate(blocks(page, "python"), 1)
 ]
+ALL = {**PAGES, "CONTRIBUTING.md": read("CONTRIBUTING.md")}
+OURS = r"\bamplifier_context_(?:core|simple|persistent|summary|recall|testing)(?:\.\w+)+(?::\w+)?"
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS)
@@ -37,7 +43,7 @@ def test_python_in_the_pages_runs(page: str, block: str, monkeypatch: pytest.Mon
 
 
 def test_mount_plans_name_a_context_we_ship() -> None:
-    plans = [yaml.safe_load(block) for page in PAGES for block in blocks(page, "yaml")]
+    plans = [yaml.safe_load(block) for page in PAGES.values() for block in blocks(page, "yaml")]
     assert plans
     for plan in plans:
         context = plan["session"]["context"]
@@ -72,10 +78,10 @@ def anchors(page: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", [*PATHS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_links_of_a_page_lead_somewhere(path: Path) -> None:
-    for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", path.read_text(encoding="utf-8")):
-        target = (path.parent / link).resolve() if link else path
+@pytest.mark.parametrize("page", ALL)
+def test_links_of_a_page_lead_somewhere(page: str) -> None:
+    for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", ALL[page]):
+        target = ((ROOT / page).parent / link).resolve() if link else ROOT / page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{link}#{anchor}"
 
@@ -135,3 +141,81 @@ def test_the_architecture_page_names_every_file_of_a_package_once(folder: str) -
     times = Counter(root / path for path in named(read("docs/architecture.md")) for root in (CORE, ROOT))
     wrong = {path.relative_to(ROOT).as_posix(): times[path] for path in files - of_packaging if times[path] != 1}
     assert not wrong, f"docs/architecture.md must name each file once; it names these so many times: {wrong}"
+
+
+def is_there(path: str) -> bool:
+    """True if a dotted path names a module or a member of one."""
+    parts = path.replace(":", ".").split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            place: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            place = getattr(place, name, None)
+        return place is not None
+    return False
+
+
+@pytest.mark.parametrize("page", ALL)
+def test_every_name_and_module_of_ours_on_a_page_is_where_the_page_says(page: str) -> None:
+    wrong = [path for path in re.findall(OURS, ALL[page]) if not is_there(path)]
+    for place, names in re.findall(r"\bfrom (amplifier_context_[\w.]+) import ([\w, ]+)", ALL[page]):
+        wrong += [f"{place}.{name}" for name in re.split(r",\s*", names.strip()) if not is_there(f"{place}.{name}")]
+    run = re.findall(r"python\S* -m ([\w.]+)", ALL[page])
+    assert wrong + [name for name in run if not importlib.util.find_spec(name)] == []
+
+
+def test_every_test_that_a_page_names_is_there() -> None:
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    there = set(re.findall(r"\bdef (test_\w+)\(", tests))
+    named = {name: page for page, text in ALL.items() for name in re.findall(r"`(test_\w+)`", text)}
+    assert {name: page for name, page in named.items() if name not in there} == {}
+
+
+def test_every_guarantee_names_a_test_of_the_file_at_its_path() -> None:
+    rows = [line for line in read("docs/guarantees.md").splitlines() if line.startswith("- ")]
+    named = [re.search(r" `([\w/.]+)::(test_\w+)`$", row) for row in rows]
+    assert len(rows) > 40
+    assert all(named)
+    assert [one[0] for one in named if one and not re.search(rf"\bdef {one[2]}\(", read(one[1]))] == []
+
+
+# -- a key, a command or an event field that is new has a test that names it -------------------------------------------
+
+TESTS = Path(__file__).parent
+# These compare lists with lists, whatever is in them.
+LISTS = {"test_docs.py", "test_reference.py", "replaced.py"}
+KEYS = sorted({*PersistentConfig.model_fields, *SummaryConfig.model_fields})
+
+
+@cache
+def named_by_tests() -> frozenset[str]:
+    """What tests name: whole texts, and arguments."""
+    found: set[str] = set()
+    for path in TESTS.rglob("*.py"):
+        if path.name not in LISTS:
+            found.update(*re.findall(r"""["'](\w+)["']|\b(\w+)=""", path.read_text(encoding="utf-8")))
+    return frozenset(found)
+
+
+def fields() -> list[str]:
+    """The keys of events and of reports, as the reference lists them, those in lists and dictionaries too."""
+    page = read("docs/reference.md")
+    tables = (between(page, name) for name in (*EVENTS, "explain", "cache_health"))
+    rows = (re.findall(r"^- `([\w.\[\]]+)` \(", table, re.MULTILINE) for table in tables)
+    return sorted({row.rpartition(".")[2] for found in rows for row in found})
+
+
+def test_every_key_of_the_config_is_named_by_a_test() -> None:
+    assert [key for key in KEYS if key not in named_by_tests()] == []
+
+
+def test_every_field_of_an_event_or_a_report_is_named_by_a_test() -> None:
+    assert [field for field in fields() if field not in named_by_tests()] == []
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_every_command_is_run_by_a_test_of_commands(name: str) -> None:
+    texts = (path.read_text(encoding="utf-8") for path in (TESTS / "cli").glob("test_*.py"))
+    assert any(re.search(rf'(run\w*|invoke)\(.*"{name}"', text) for text in texts)

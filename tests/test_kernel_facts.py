@@ -56,24 +56,6 @@ async def test_handlers_run_one_after_another_and_a_denial_wins() -> None:
     assert (await hooks.emit("context:pre_compact", {})).action == "deny"
 
 
-async def test_a_payload_becomes_json_and_anything_else_arrives_as_text() -> None:
-    hooks, seen = HookRegistry(), list[Any]()
-
-    async def handle(event: str, data: dict[str, Any]) -> HookResult:
-        seen.append(data["usage"])
-        return HookResult(action="continue")
-
-    hooks.register("provider:response", handle, 0, name="look")
-
-    class Usage:
-        def __str__(self) -> str:
-            return "usage"
-
-    for usage in (Usage(), {"input_tokens": 3}):
-        await hooks.emit("provider:response", {"usage": usage})
-    assert seen == ["usage", {"input_tokens": 3}]
-
-
 def test_a_capability_that_is_not_registered_is_none() -> None:
     assert MockCoordinator().get_capability("context.nothing") is None
 
@@ -85,14 +67,20 @@ def test_the_events_that_are_listened_to_exist() -> None:
 
 
 async def test_handlers_of_an_event_get_a_dataclass_as_its_fields_and_what_is_no_json_as_its_text() -> None:
-    hooks, seen = HookRegistry(), []
+    hooks, seen = HookRegistry(), list[Any]()
 
     async def handler(event: str, data: dict[str, Any]) -> HookResult:
-        seen.append(data["result"]["output"])
+        seen.extend((data["result"]["output"], data["usage"]))
         return HookResult(action="modify", data={**data, "result": "changed"})
 
+    class Usage:
+        def __str__(self) -> str:
+            return "usage"
+
     hooks.register("tool:post", handler, 0, name="t")
-    item = ContextItem({"a": (1, Path("b"))}, "d", "i")
-    answer = await hooks.emit("tool:post", {"result": ToolResult(output=item).model_dump()})
-    assert seen == [{"content": {"a": [1, "b"]}, "description": "d", "id": "i"}]
-    assert answer.data["result"] == "changed"
+    item = ToolResult(output=ContextItem({"a": (1, Path("b"))}, "d", "i")).model_dump()
+    for usage in (Usage(), {"input_tokens": 3}):
+        answer = await hooks.emit("tool:post", {"result": item, "usage": usage})
+        assert answer.data["result"] == "changed"
+    fields = {"content": {"a": [1, "b"]}, "description": "d", "id": "i"}
+    assert seen == [fields, "usage", fields, {"input_tokens": 3}]

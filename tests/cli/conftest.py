@@ -1,18 +1,15 @@
-"""A home of its own for every test of a command."""
+"""A home of its own for every test of a command, and the store that its commands find."""
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from amplifier_context_cli.app import main
-from tests.cli.kept import Run, fill
+from tests.cli.kept import fill
 
 
 @pytest.fixture(autouse=True)
@@ -24,18 +21,11 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(params=["jsonl", "sqlite"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return f"{request.param}:{tmp_path / ('sessions' if request.param == 'jsonl' else 'sessions.db')}"
-
-
-@pytest.fixture
-def run() -> Run:
-    def run(*arguments: str, stdin: str | None = None, code: int = 0) -> Result:
-        done = CliRunner().invoke(main, list(arguments), input=stdin)
-        assert done.exit_code == code, done.output
-        return done
-
-    return run
+def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A store, which commands use if they name no other."""
+    url = f"{request.param}:{tmp_path / ('sessions' if request.param == 'jsonl' else 'sessions.db')}"
+    monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", url)
+    return url
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +36,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def made(scheme: str) -> Path:
         kept = tmp_path_factory.mktemp(scheme) / "sessions"
         for name, messages, seed in (("one", 120, 1), ("two", 40, 2)):
-            asyncio.run(fill(f"{scheme}:{kept}", name, messages, seed))
+            fill(f"{scheme}:{kept}", name, messages, seed)
         return kept
 
     return made

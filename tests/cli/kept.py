@@ -1,48 +1,92 @@
-"""Kept sessions, and a secret that one of them holds."""
+"""Commands as a user runs them, and the kept sessions that they are run on; one of these holds a secret."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from click.testing import CliRunner, Result
 
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
+from amplifier_context_core.stores import Store, open_store
 from amplifier_context_testing import coding_session
 
 SECRET = "sk-live-4242-topsecret"
-Run = Callable[..., Result]
+Message = dict[str, Any]
+T = TypeVar("T")
 
 
-async def fill(url: str, name: str, messages: int, seed: int) -> None:
-    store = open_store(url, durability="flush")
-    manager = ContextManager(
-        load_config({"token_counter": "heuristic", "max_tokens": 8_000}), session_id=name, store=store
-    )
-    for number, message in enumerate(coding_session(messages, seed)):
-        if number == 20:
-            await manager.add_message({"role": "user", "content": f"the key is {SECRET}, \x1b[2J keep it"})
-        await manager.add_message(message)
-    await manager.get_messages_for_request()
-    await manager.close()
+def run(*arguments: str, at: str = "", stdin: str | None = None, code: int | None = 0) -> Result:
+    """Run a command on a store, else on that of the fixture `url`. It ends with this code, for None with any error."""
+    done = CliRunner().invoke(main, [*arguments, *(["--store", at] if at else [])], input=stdin)
+    assert done.exit_code == code or (code is None and done.exit_code), done.output
+    assert "Traceback" not in done.output
+    return done
 
 
-def keep(url: str, name: str, said: Iterable[str | dict[str, Any]]) -> None:
+def rows(*arguments: str, at: str = "") -> list[dict[str, Any]]:
+    """Run a command with `--json`; return what it printed."""
+    return [json.loads(line) for line in run(*arguments, "--json", at=at).stdout.splitlines()]
+
+
+def viewed(name: str, *options: str, at: str = "") -> list[Message]:
+    """Return the messages of a view that `view --json` prints, without their marks."""
+    shown = rows("view", name, *options, at=at)
+    return [{key: value for key, value in line.items() if key != "mark"} for line in shown]
+
+
+def in_store(url: str, work: Callable[[Store], Awaitable[T]], *, archive: bool = True) -> T:
+    """Return what work makes of a store, which is closed then."""
+
+    async def done() -> T:
+        store = open_store(url, durability="none", archive=archive)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(done())
+
+
+def in_session(url: str, work: Callable[[ContextManager], Awaitable[T]], name: str = "one", **config: Any) -> T:
+    """Return what work makes of a session, which is closed then; keyword arguments are config keys."""
+
+    async def done(store: Store) -> T:
+        settings = load_config({"max_tokens": 6_000, **config})
+        manager = ContextManager(settings, session_id=name, store=store)
+        made = await work(manager)
+        await manager.close()
+        return made
+
+    return in_store(url, done)
+
+
+def keep(url: str, name: str, said: Iterable[str | Message]) -> None:
     """Add messages to a session; a text is a user's."""
 
-    async def add() -> None:
-        config = load_config({"token_counter": "heuristic"})
-        manager = ContextManager(config, session_id=name, store=open_store(url, durability="flush"))
+    async def add(manager: ContextManager) -> None:
         for one in said:
             await manager.add_message({"role": "user", "content": one} if isinstance(one, str) else one)
-        await manager.close()
 
-    asyncio.run(add())
+    in_session(url, add, name, token_counter="heuristic", max_tokens=200_000)
+
+
+def fill(url: str, name: str, messages: int, seed: int) -> None:
+    """Keep a coding session, of which m21 holds the secret."""
+
+    async def add(manager: ContextManager) -> None:
+        for number, message in enumerate(coding_session(messages, seed)):
+            if number == 20:
+                await manager.add_message({"role": "user", "content": f"the key is {SECRET}, \x1b[2J keep it"})
+            await manager.add_message(message)
+        await manager.get_messages_for_request()
+
+    in_session(url, add, name, token_counter="heuristic", max_tokens=8_000)
 
 
 @contextmanager
@@ -57,19 +101,11 @@ def opened(url: str, name: str) -> Iterator[None]:
             runner.run(store.close())
 
 
-def messages(run: Run, name: str, url: str, *options: str) -> list[dict[str, object]]:
-    shown = run("show", name, "--store", url, "--json", *options).output
-    return [json.loads(line) for line in shown.splitlines()]
+def is_in_files(text: str, folder: Path) -> bool:
+    """True if the bytes of a text are in a file of a folder."""
+    return any(text.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
-def viewed(url: str, name: str, *options: str) -> list[dict[str, Any]]:
-    """Return the messages of a view that `view --json` prints, without their marks."""
-    lines = [json.loads(line) for line in run_at(url, "view", name, "--json", *options).splitlines()]
-    return [{key: value for key, value in line.items() if key != "mark"} for line in lines]
-
-
-def run_at(url: str, *arguments: str, fails: bool = False) -> str:
-    """Run a command on a store; return what it printed."""
-    done = CliRunner().invoke(main, [*arguments, "--store", url])
-    assert (done.exit_code != 0) is fails, done.output
-    return done.output
+def messages(name: str, *options: str, at: str = "") -> list[Message]:
+    """Return the stored messages of a session, with their marks."""
+    return rows("show", name, *options, at=at)

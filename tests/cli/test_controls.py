@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shutil
@@ -11,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from amplifier_context_cli.app import main
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
+from amplifier_context_core import ContextManager
 from amplifier_context_testing.replay.answer_policies import Policy, in_order
+from tests.cli.kept import Message, in_session, run
 
 HIDDEN = "\x00\x07\x1b[2J\r\x7f\x85\x9b31m\u2028\u202e\u2066\u200b\u2060\ufeff\U000e0041"
 PLAIN = "שָׁלוֹם \u200fעולם\u200e، می\u200cخواهم 👩\u200d👩\u200d👧 日本\u3000語"  # noqa: RUF001 - they are meant
@@ -24,94 +21,73 @@ TEXT = f"evil{HIDDEN} {PLAIN}"
 ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
 
 
-def is_hidden(char: str) -> bool:
-    """True for a character that no command may print, by Unicode's own data and a list of invisible ones."""
-    return (
-        (char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"))
+def hidden(text: str) -> set[str]:
+    """The characters of a text that no command may print, by Unicode's own data and a list of invisible ones."""
+    return {
+        char
+        for char in text
+        if (char not in "\n\t" and unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp"))
         or unicodedata.bidirectional(char) in ORDERING
         or char in "\u180e\u200b\u2060\ufeff"
         or 0xE0000 <= ord(char) <= 0xE007F
-    )
+    }
 
 
-def messages() -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = [{"role": "user", "content": TEXT, "metadata": {"source": TEXT, "timestamp": TEXT}}]
+def messages() -> list[Message]:
+    made: list[Message] = [{"role": "user", "content": TEXT, "metadata": {"source": TEXT, "timestamp": TEXT}}]
     answered = {"model": TEXT, "usage": {"input_tokens": 9, "output_tokens": 1}}
     for number in range(20):
         call = {"id": f"c{number}{HIDDEN}", "name": f"evil{HIDDEN}", "arguments": {f"path{HIDDEN}": TEXT}}
         made += [
             {"role": "assistant", "content": f"{number} {TEXT}", "tool_calls": [call], "metadata": answered},
             {"role": "tool", "tool_call_id": call["id"], "name": call["name"], "content": f"{TEXT}\n" * 30},
+            {"role": "user", "content": f"Never touch {TEXT} {number}.", "metadata": {"hook_name": TEXT}},
         ]
-        made.append({"role": "user", "content": f"Never touch {TEXT} {number}.", "metadata": {"hook_name": TEXT}})
     return made
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with one compacted session, a part of which is in its archive."""
-    file = tmp_path_factory.mktemp("made") / "sessions.db"
 
-    async def fill() -> None:
-        settings = load_config({"token_counter": "heuristic", "max_tokens": 4_000})
-        manager = ContextManager(settings, session_id="one", store=open_store(f"sqlite:{file}"))
+    async def fill(manager: ContextManager) -> None:
         for message in messages():
             await manager.add_message(message)
             await manager.get_messages_for_request()
         await manager.set_messages((await manager.get_messages())[:-1])
         assert (await manager.compact())["compacted"]
-        await manager.close()
 
-    asyncio.run(fill())
+    file = tmp_path_factory.mktemp("made") / "sessions.db"
+    in_session(f"sqlite:{file}", fill, token_counter="heuristic", max_tokens=4_000)
     return file
 
 
 @pytest.fixture
-def url(made: Path, tmp_path: Path) -> str:
+def url(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A copy of that store."""
-    return f"sqlite:{shutil.copy(made, tmp_path)}"
+    monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", f"sqlite:{shutil.copy(made, tmp_path)}")
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["sessions"],
-        ["show", "one"],
-        ["show", "one", "--full"],
-        ["show", "one", "--full", "--archived"],
-        ["view", "one"],
-        ["view", "one", "--chapter", "m4"],
-        ["explain", "one"],
-        ["context", "one"],
-        ["pins", "one"],
-        ["pin", "one", "m1"],
-        ["rewind", "one", "m3", "--yes"],
-        ["prune", "--keep", "0", "--dry-run"],
-        ["doctor"],
-        ["search", "--all", "evil"],
-        ["export", "one", "--format", "markdown"],
-        ["export", "one", "--format", "atif"],
-        ["export", "one", "--format", "messages"],
-        ["show", "one", "--json"],
-        ["search", "one", "evil"],
-        ["verify"],
-        ["undo", "one", "--yes"],
-        ["forget", "one", "m2", "--yes"],
-    ],
-    ids=" ".join,
-)
-def test_no_command_prints_a_character_that_controls_the_terminal(url: str, command: list[str]) -> None:
-    done = CliRunner().invoke(main, [*command, "--store", url])
-    assert done.exit_code == 0, done.output
-    assert done.output.strip()
-    assert {char for char in done.output if is_hidden(char)} == set()
+COMMANDS = """
+    sessions, show one, show one --full, show one --full --archived, show one --json, view one, view one --chapter m4,
+    explain one, context one, pins one, pin one m1, rewind one m3 --yes, prune --keep 0 --dry-run, doctor, verify,
+    search --all evil, search one evil, undo one --yes, forget one m2 --yes,
+    export one --format markdown, export one --format atif, export one --format messages
+"""
+
+
+@pytest.mark.usefixtures("url")
+@pytest.mark.parametrize("command", re.split(r",\s+", COMMANDS.strip()))
+def test_no_command_prints_a_character_that_controls_the_terminal(command: str) -> None:
+    shown = run(*command.split()).output
+    assert shown.strip()
+    assert hidden(shown) == set()
 
 
 def hostile_answers(config: dict[str, Any]) -> Policy:
     """Return the script of a run: calls, then an answer to each prompt."""
-    made = [message for message in messages() if message["role"] == "assistant"]
-    calls = [{"tool": one["name"], **one} for message in made for one in message["tool_calls"]]
-    return in_order([*({"text": TEXT, "calls": [call]} for call in calls), TEXT, TEXT])
+    calls = [call for message in messages() for call in message.get("tool_calls", ())]
+    return in_order([*({"text": TEXT, "calls": [{"tool": call["name"], **call}]} for call in calls), TEXT, TEXT])
 
 
 @pytest.mark.kernel
@@ -120,15 +96,11 @@ def test_no_session_that_is_run_prints_one(tmp_path: Path) -> None:
     provider = {"module": "provider-replay", "config": {"script": f"{__name__}:hostile_answers"}}
     loop = {"orchestrator": "loop-replay", "context": "context-simple"}
     plan.write_text(json.dumps({"session": loop, "providers": [provider]}))
-    done = CliRunner().invoke(main, ["run", str(plan), "--budget", "4000", "--prompt", TEXT, "--prompt", TEXT])
-    assert done.exit_code == 0, done.output
-    assert {char for char in done.output if is_hidden(char)} == set()
+    done = run("run", str(plan), "--budget", "4000", "--prompt", TEXT, "--prompt", TEXT)
+    assert hidden(done.output) == set()
 
 
-def test_words_in_other_scripts_and_emoji_are_printed_as_they_are(url: str) -> None:
-    assert PLAIN in CliRunner().invoke(main, ["show", "one", "--full", "--store", url]).output
-
-
-def test_json_is_the_text_itself(url: str) -> None:
-    output = CliRunner().invoke(main, ["show", "one", "--json", "--store", url]).output
-    assert json.loads(re.split(r"\n(?={)", output)[0])["content"] == TEXT
+@pytest.mark.usefixtures("url")
+def test_words_in_other_scripts_and_emoji_are_printed_as_they_are_and_json_is_the_text_itself() -> None:
+    assert PLAIN in run("show", "one", "--full").output
+    assert json.loads(re.split(r"\n(?={)", run("show", "one", "--json").output)[0])["content"] == TEXT

@@ -1,4 +1,4 @@
-"""`amplifier-context forget`, run as a user runs it: forks, spawned sessions, the whole store, a host's own files."""
+"""`amplifier-context forget`: forks, spawned sessions, the whole store, a host's own files, and every byte of files."""
 
 from __future__ import annotations
 
@@ -6,247 +6,227 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from amplifier_context_cli import host_files
-from amplifier_context_cli.app import main
-from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core import ContextManager
 from amplifier_context_core.default_paths import sessions_folder
-from amplifier_context_testing import coding_session
-from tests.cli.kept import keep, opened
+from tests.cli.kept import SECRET as KEY
+from tests.cli.kept import Message, fill, in_session, is_in_files, keep, messages, opened, rows, run
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import KEPT, Place, parameters
 
 SECRET = "SECRET_hunter2"
 PASSWORD = f"my password is {SECRET}"
-Run = Callable[..., Result]
-Message = dict[str, Any]
+NOTED = f"Understood: {PASSWORD}, I noted it."
 
 
 @pytest.fixture(params=parameters("jsonl", "postgresql", soak=KEPT))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """Where histories are kept: in a file and on a server, in a soak in each store but memory."""
-    return Place(request.param, tmp_path, "flush")
+    place = Place(request.param, tmp_path, "flush")
+    monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", place.url())
+    return place
 
 
-@pytest.fixture
-def run(place: Place) -> Run:
-    def run(*arguments: str, stdin: str | None = None, code: int = 0) -> Result:
-        done = CliRunner().invoke(main, [arguments[0], "--store", place.url(), *arguments[1:]], input=stdin)
-        assert done.exit_code == code, done.output
-        return done
-
-    return run
-
-
-def manager_on(place: Place, name: str) -> ContextManager:
-    config = load_config({"token_counter": "heuristic", "max_tokens": 6_000})
-    return ContextManager(config, session_id=place.session_id(name), store=place.store())
-
-
-async def talk(place: Place, name: str, *texts: str) -> list[Message]:
-    """Say this in a session, and show it once; the history."""
-    manager = manager_on(place, name)
+async def say(manager: ContextManager, *texts: str) -> list[Message]:
+    """Say this in turn, and show it once; the history."""
     for number, text in enumerate(texts):
         await manager.add_message({"role": "assistant" if number % 2 else "user", "content": text})
         await asyncio.sleep(0.002)  # so that no two have the same time
     await manager.get_messages_for_request()
-    history = await manager.get_messages()
-    await manager.close()
-    return history
+    return await manager.get_messages()
 
 
-async def hand_on(place: Place, name: str, history: list[Message]) -> None:
+def talk(place: Place, name: str, *texts: str) -> list[Message]:
+    """Say this in a session; its history."""
+    return in_session(place.url(), lambda manager: say(manager, *texts), place.session_id(name))
+
+
+def hand_on(place: Place, name: str, history: list[Message]) -> None:
     """Begin a session with the history of another, as foundation spawns an agent."""
-    child = manager_on(place, name)
-    await child.set_messages(history)
-    await child.add_message({"role": "user", "content": "your own task"})
-    await child.get_messages_for_request()
-    await child.close()
+
+    async def begin(child: ContextManager) -> None:
+        await child.set_messages(history)
+        await say(child, "your own task")
+
+    in_session(place.url(), begin, place.session_id(name))
 
 
-def contents(place: Place, name: str) -> list[str]:
-    async def read() -> list[str]:
-        store = place.store()
-        entries = await store.read(place.session_id(name))
-        await store.close()
-        return [entry.message["content"] for entry in entries]
-
-    return asyncio.run(read())
+def contents(name: str) -> list[object]:
+    return [message["content"] for message in messages(name)]
 
 
-def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, run: Run, home: Path) -> None:
+def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, home: Path) -> None:
     name = place.session_id("s")
     host = Host(home, name)
 
-    async def first() -> None:
-        manager = manager_on(place, "s")
+    async def first(manager: ContextManager) -> None:
         host.prompted(PASSWORD)
-        await manager.add_message({"role": "user", "content": PASSWORD})
-        await manager.add_message({"role": "assistant", "content": "thank you"})
+        await say(manager, PASSWORD, "thank you")
         await host.save(manager)
         await host.save(manager)
-        await manager.close()
 
-    async def second() -> None:
-        manager = manager_on(place, "s")
+    async def second(manager: ContextManager) -> None:
         await host.resume(manager, "Be brief.")
-        await manager.add_message({"role": "user", "content": "go on"})
+        await say(manager, "go on")
         assert SECRET not in json.dumps(await manager.get_messages_for_request())
-        await manager.close()
 
-    asyncio.run(first())
-    output = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
-    assert f"{name}: 1 message erased\n" in output
-    asyncio.run(second())
-    assert contents(place, "s")[-3:] == ["(erased)", "thank you", "go on"]
-    named = sorted(line.split("/")[-1] for line in output.splitlines() if line.startswith("  "))
-    assert named == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
-    assert SECRET not in output
+    in_session(place.url(), first, name)
+    shown = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
+    assert f"{name}: 1 message erased\n" in shown
+    in_session(place.url(), second, name)
+    assert contents(name)[-3:] == ["(erased)", "thank you", "go on"]
+    files = sorted(line.split("/")[-1] for line in shown.splitlines() if line.startswith("  "))
+    assert files == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
+    assert SECRET not in shown
 
 
 def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
-    place: Place, run: Run, monkeypatch: pytest.MonkeyPatch
+    place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hindrance, name = Hindrance(monkeypatch), place.session_id("s")
-    asyncio.run(talk(place, "s", PASSWORD, "thank you"))
+    talk(place, "s", PASSWORD, "thank you")
     with hindrance.on():
-        output = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
-    assert f"{name} m1`" in output.partition("To complete the erasure: `amplifier-context forget")[2]
+        shown = run("forget", name, "--containing", "--yes", stdin=SECRET, code=1).output
+    assert f"{name} m1`" in shown.partition("To complete the erasure: `amplifier-context forget")[2]
     tries = hindrance.tries
     assert f"{name}: 1 message erased" in run("forget", name, "m1", "--yes").output
     assert hindrance.tries > tries or place.backend == "sqlite"  # that one had begun when the database was closed
-    for path in place.folder.rglob("*"):
-        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+    assert not is_in_files(SECRET, place.folder)
 
 
 @pytest.mark.parametrize("first", [[], ["--no-trace"]])
-def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place, run: Run, first: list[str]) -> None:
+def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place, first: list[str]) -> None:
     parent, kid = place.session_id("zz-p"), place.session_id("zz-kid")
-    asyncio.run(talk(place, "zz-p", PASSWORD, "thank you", "go on"))
+    talk(place, "zz-p", PASSWORD, "thank you", "go on")
     run("fork", parent, kid)
     assert f"{kid} contains the same" in run("forget", parent, "m1", "--yes", *first).output
-    assert PASSWORD in contents(place, "zz-kid")
-    output = run("forget", parent, "m1", "--forks", "--yes").output
-    assert f"{kid}: 1 message erased" in output
-    assert contents(place, "zz-kid") == ["(erased)", "thank you", "go on"]
+    assert PASSWORD in contents(kid)
+    assert f"{kid}: 1 message erased" in run("forget", parent, "m1", "--forks", "--yes").output
+    assert contents(kid) == ["(erased)", "thank you", "go on"]
     assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, run: Run, again: bool) -> None:
+def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, again: bool) -> None:
     parent, child = place.session_id("parent-x"), place.session_id("child-x")
-    history = asyncio.run(talk(place, "parent-x", "hello", "welcome", PASSWORD, "thank you"))
-    asyncio.run(hand_on(place, "child-x", history[1:]))
-    asyncio.run(talk(place, "stranger", "hello", "welcome", PASSWORD))
+    history = talk(place, "parent-x", "hello", "welcome", PASSWORD, "thank you")
+    hand_on(place, "child-x", history[1:])
+    talk(place, "stranger", "hello", "welcome", PASSWORD)
     if again:
         assert f"{child} contains the same" in run("forget", parent, "m3", "--yes").output
-    output = run("forget", parent, "m3", "--forks", "--yes").output
-    assert f"{child}: 1 message erased" in output
-    assert contents(place, "child-x") == ["welcome", "(erased)", "thank you", "your own task"]
-    assert PASSWORD in contents(place, "stranger")  # the same words, and another message: for --containing
+    assert f"{child}: 1 message erased" in run("forget", parent, "m3", "--forks", "--yes").output
+    assert contents(child) == ["welcome", "(erased)", "thank you", "your own task"]
+    assert PASSWORD in contents(place.session_id("stranger"))  # the same words, another message: for --containing
 
 
-def test_a_message_of_a_whole_second_is_found_in_a_spawned_session(files: Place) -> None:
-    async def spoken() -> list[Message]:
-        manager = manager_on(files, "parent")
-        for second, text in enumerate(("hello", PASSWORD)):
-            stamp = {"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"}
-            await manager.add_message({"role": "user", "content": text, "metadata": stamp})
-        history = await manager.get_messages()
-        await manager.close()
-        return history
+@pytest.mark.parametrize("what", ["m9999", "--containing"])
+def test_forgetting_nothing_keeps_the_compacted_view(place: Place, what: str) -> None:
+    name = place.session_id("long")
+    fill(place.url(), name, 120, 1)
+    before, view = rows("explain", name), run("view", name, "--json").stdout
+    assert before[0]["compactions"] > 0
+    shown = run("forget", name, what, "--yes", stdin="no message has this" if what == "--containing" else None, code=1)
+    assert f"{name}: 0 messages erased" in shown.output
+    assert (rows("explain", name), run("view", name, "--json").stdout) == (before, view)
 
-    asyncio.run(hand_on(files, "child", asyncio.run(spoken())))
-    assert "child: 1 message erased" in forget(files, "parent", "m2", "--forks", "--yes").output
-    assert contents(files, "child") == ["hello", "(erased)", "your own task"]
+
+def commands(done: Result) -> list[str]:
+    """What is in backquotes, without the option that names a store."""
+    return [re.sub(r" --store \S+", "", one) for one in done.stdout.split("`")[1::2]]
+
+
+def test_messages_with_the_same_words_are_named_with_the_command_that_erases_them(place: Place) -> None:
+    name = place.session_id("two")
+    talk(place, "two", PASSWORD, NOTED, "go on", "done")
+    done = run("forget", name, "m1", "--yes")
+    assert done.stdout.count("m2 contains it as well: ") == 1
+    assert commands(done) == [f"amplifier-context forget {name} m2", f"amplifier-context forget --containing {name}"]
+    assert SECRET not in done.output
+    assert "file" not in done.stdout.replace(place.url(), "")
+    assert commands(run("forget", name, "m2", "--yes")) == []
+    assert contents(name) == ["(erased)", "(erased)", "go on", "done"]
 
 
 # --- a whole store, and what is in the way; files are enough to show that --------------------------------------------
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Place:
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     """A store of files that holds three sessions; two of them say the secret."""
     place = Place("jsonl", tmp_path / "files")
-    asyncio.run(talk(place, "one", PASSWORD, "thank you"))
-    asyncio.run(talk(place, "two", "hello", "welcome"))
-    asyncio.run(talk(place, "three", "hello", f"you said {SECRET}", "I did"))
+    monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", place.url())
+    talk(place, "one", PASSWORD, "thank you")
+    talk(place, "two", "hello", "welcome")
+    talk(place, "three", "hello", f"you said {SECRET}", "I did")
     return place
 
 
-def forget(place: Place, *arguments: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["forget", "--store", place.url(), *arguments], input=stdin)
+def test_a_message_of_a_whole_second_is_found_in_a_spawned_session(files: Place) -> None:
+    stamps = [{"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"} for second in range(2)]
+    said = zip(("hello", PASSWORD), stamps, strict=True)
+    keep(files.url(), "parent", [{"role": "user", "content": text, "metadata": stamp} for text, stamp in said])
+    hand_on(files, "child", in_session(files.url(), ContextManager.get_messages, "parent"))
+    assert "child: 1 message erased" in run("forget", "parent", "m2", "--forks", "--yes").output
+    assert contents("child") == ["hello", "(erased)", "your own task"]
 
 
-def test_forgetting_in_a_whole_store_lists_first_what_it_found(files: Place) -> None:
-    done = forget(files, "--containing", "--yes", stdin=f"{SECRET}\n")
-    assert done.exit_code == 0, done.output
-    lines = done.output.splitlines()
-    assert sorted(lines[:2]) == ["one: m1", "three: m2"]
-    assert sorted(lines[2:]) == ["one: 1 message erased", "three: 1 message erased"]
-    assert SECRET not in "".join([*contents(files, "one"), *contents(files, "three")])
-    assert contents(files, "two") == ["hello", "welcome"]
-    nothing = forget(files, "--containing", "--yes", stdin=f"{SECRET}\n")
-    assert (nothing.exit_code, "none of 3 sessions in" in nothing.output) == (1, True)
-
-
-def test_a_whole_store_is_never_erased_from_unasked(files: Place) -> None:
+def test_forgetting_in_a_whole_store_is_asked_lists_what_it_found_and_names_a_session_in_use(files: Place) -> None:
     for arguments in (["--containing"], ["--forks", "--containing", "--yes"], ["--yes"]):
-        done = forget(files, *arguments, stdin=SECRET)
-        assert (done.exit_code, SECRET in done.output) == (2, False)
-    assert PASSWORD in contents(files, "one")
-
-
-def test_a_session_in_use_is_named_and_the_others_are_gone_through(files: Place) -> None:
+        assert SECRET not in run("forget", *arguments, stdin=SECRET, code=2).output
     with opened(files.url(), "one"):
-        done = forget(files, "--containing", "--yes", stdin=SECRET)
-    assert done.exit_code == 1
-    assert "one: session 'one' is in use by pid" in done.output
-    assert "three: 1 message erased" in done.output
-    assert PASSWORD in contents(files, "one")
-    assert forget(files, "--containing", "--yes", stdin=SECRET).exit_code == 0
+        shown = run("forget", "--containing", "--yes", stdin=f"{SECRET}\n", code=1).output
+    assert "one: session 'one' is in use by pid" in shown
+    assert "three: 1 message erased" in shown
+    assert PASSWORD in contents("one")
+    lines = run("forget", "--containing", "--yes", stdin=SECRET).output.splitlines()
+    assert lines == ["one: m1", "one: 1 message erased"]
+    assert SECRET not in str([*contents("one"), *contents("three")])
+    assert contents("two") == ["hello", "welcome"]
+    assert "none of 3 sessions in" in run("forget", "--containing", "--yes", stdin=f"{SECRET}\n", code=1).output
 
 
 def test_a_text_that_only_a_short_form_holds_is_found_as_well(files: Place) -> None:
-    async def register() -> None:
-        manager = manager_on(files, "two")
-        await manager.compact_summary("to_come", f"it used {SECRET}")
-        await manager.close()
-
-    asyncio.run(register())
-    assert forget(files, "two", "--containing", "--yes", stdin=SECRET).exit_code == 0
-    asyncio.run(register())
-    done = forget(files, "--containing", "--yes", stdin=SECRET)
-    assert "two: its checkpoint" in done.output
-    for path in files.folder.rglob("*"):
-        assert not path.is_file() or SECRET.encode() not in path.read_bytes(), path.name
+    for names in (["two"], []):
+        in_session(files.url(), lambda one: one.compact_summary("to_come", f"it used {SECRET}"), "two")
+        shown = run("forget", *names, "--containing", "--yes", stdin=SECRET).output
+    assert "two: its checkpoint" in shown
+    assert not is_in_files(SECRET, files.folder)
 
 
 def test_no_trace_leaves_no_hash(files: Place) -> None:
-    forget(files, "one", "m1", "--yes")
-    assert any(b"$scrypt$" in path.read_bytes() for path in files.folder.rglob("*") if path.is_file())
-    forget(files, "one", "m1", "--no-trace", "--yes")
-    assert not any(b"$scrypt$" in path.read_bytes() for path in files.folder.rglob("*") if path.is_file())
+    run("forget", "one", "m1", "--yes")
+    assert is_in_files("$scrypt$", files.folder)
+    run("forget", "one", "m1", "--no-trace", "--yes")
+    assert not is_in_files("$scrypt$", files.folder)
+
+
+def test_many_messages_with_the_same_words_take_one_line(files: Place) -> None:
+    talk(files, "many", *[PASSWORD] * 40)
+    shown = run("forget", "many", "m1", "--yes").output
+    assert "39 messages from m2 to m40 contain it as well: `amplifier-context forget --containing" in shown
+    again = run("forget", "many", "--containing", "--yes", stdin=SECRET).output
+    assert again.endswith("many: 39 messages erased\n")
 
 
 # --- files of the host -----------------------------------------------------------------------------------------------
 
 
 def named(done: Result) -> list[str]:
-    return [
-        line.strip().split("/.amplifier/projects/")[1] for line in done.output.splitlines() if "/.amplifier/" in line
-    ]
+    lines = [line.strip() for line in done.output.splitlines() if "/.amplifier/" in line]
+    return [line.split("/.amplifier/projects/")[1] for line in lines]
 
 
-def test_files_of_the_host_are_found_by_looking_into_them(files: Place, home: Path) -> None:
+def test_files_of_the_host_are_found_by_looking_into_them_and_not_changed(files: Place, home: Path) -> None:
     host, other = Host(home, "one"), Host(home, "one", project="x-0a1b2c3d")
     host.prompted(PASSWORD)
     other.transcript.write_text(json.dumps({"role": "user", "content": json.dumps({"note": PASSWORD})}))
@@ -254,16 +234,23 @@ def test_files_of_the_host_are_found_by_looking_into_them(files: Place, home: Pa
     (host.folder / "plans" / "notes.md").write_text(f"{'-' * 3_000_000}{SECRET}")
     (host.folder / "clean.md").write_text("nothing")
     Host(home, "another").prompted("elsewhere")
-    (home / ".amplifier" / "projects" / "-tmp-x" / "sessions" / "another" / "its.md").write_text(PASSWORD)
-    done = forget(files, "one", "m1", "--yes")
-    assert named(done) == [
+    (host.project / "sessions" / "another" / "its.md").write_text(PASSWORD)
+    Host(home, "two").prompted("hello")
+
+    def state() -> dict[Path, tuple[bytes, int]]:
+        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
+
+    before = state()
+    assert named(run("forget", "one", "m1", "--yes")) == [
         "-tmp-x/repl_history",
         "-tmp-x/sessions/one/events.jsonl",
         "x-0a1b2c3d/sessions/one/transcript.jsonl",
     ]
-    done = forget(files, "one", "--containing", "--yes", stdin=SECRET)
+    done = run("forget", "one", "--containing", "--yes", stdin=SECRET, code=1)
     assert "-tmp-x/sessions/one/plans/notes.md" in named(done)
     assert SECRET not in done.output
+    assert named(run("forget", "two", "m1", "--yes")) == [], "a short message is not looked for"
+    assert state() == before
 
 
 def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home: Path, tmp_path: Path) -> None:
@@ -275,9 +262,7 @@ def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home:
     (host.folder / "linked").symlink_to(outside)
     os.mkfifo(host.folder / "pipe")
     (host.project.parent / "linked-project").symlink_to(host.project)
-    done = forget(files, "one", "m1", "--yes")
-    assert done.exit_code == 0
-    assert named(done) == []
+    assert named(run("forget", "one", "m1", "--yes")) == []
 
 
 def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,90 +270,16 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
     for number in range(3):
         (host.folder / f"{number}.md").write_text(PASSWORD)
     monkeypatch.setattr(host_files, "MAX_FILES", 1)
-    assert "2 files of the host could not be searched" in forget(files, "one", "m1", "--yes").output
+    assert "2 files of the host could not be searched" in run("forget", "one", "m1", "--yes").output
     monkeypatch.setattr(host_files, "TIME_LIMIT", -1.0)
-    done = forget(files, "one", "--containing", "--yes", stdin=SECRET)
+    done = run("forget", "one", "--containing", "--yes", stdin=SECRET, code=1)
     assert "3 files of the host could not be searched" in done.output
 
 
-def test_a_short_message_is_not_looked_for_in_files(files: Place, home: Path) -> None:
-    Host(home, "two").prompted("hello")
-    assert named(forget(files, "two", "m1", "--yes")) == []
-
-
 def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Place, home: Path) -> None:
-    asyncio.run(talk(files, "four", f"first line\nthen {SECRET}\nlast"))
+    talk(files, "four", f"first line\nthen {SECRET}\nlast")
     Host(home, "four").prompted(f"first line\nthen {SECRET}\nlast")
-    assert "-tmp-x/repl_history" in named(forget(files, "four", "m1", "--yes"))
-
-
-def test_no_file_of_the_host_is_changed(files: Place, home: Path) -> None:
-    Host(home, "one").prompted(PASSWORD)
-
-    def state() -> dict[Path, tuple[bytes, int]]:
-        return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in home.rglob("*") if path.is_file()}
-
-    before = state()
-    forget(files, "one", "m1", "--yes")
-    assert state() == before != {}
-
-
-# -- what is kept ------------------------------------------------------------------------------------------------------
-
-
-def explained(run: Run, name: str) -> dict[str, Any]:
-    return dict(json.loads(run("explain", name, "--json").stdout))
-
-
-@pytest.fixture
-def long(place: Place) -> str:
-    """A session that was compacted for a budget that is not the default one; its name."""
-
-    async def fill() -> None:
-        manager = manager_on(place, "long")
-        for message in coding_session(120, 1):
-            await manager.add_message(message)
-        await manager.get_messages_for_request()
-        await manager.close()
-
-    asyncio.run(fill())
-    return place.session_id("long")
-
-
-@pytest.mark.parametrize("what", [["m9999"], ["--containing"]])
-def test_forgetting_nothing_keeps_the_compacted_view(place: Place, run: Run, long: str, what: list[str]) -> None:
-    before, view = explained(run, long), run("view", long, "--json").stdout
-    assert before["compactions"] > 0
-    output = run(
-        "forget", long, *what, "--yes", stdin="no message has this" if "--containing" in what else None, code=1
-    )
-    assert f"{long}: 0 messages erased" in output.output
-    assert (explained(run, long), run("view", long, "--json").stdout) == (before, view)
-
-
-# -- the same words elsewhere ------------------------------------------------------------------------------------------
-
-NOTED = f"Understood: {PASSWORD}, I noted it."
-
-
-def commands(done: Result) -> list[str]:
-    """What is in backquotes, without the option that names a store."""
-    return [re.sub(r" --store \S+", "", one) for one in done.stdout.split("`")[1::2]]
-
-
-def test_messages_with_the_same_words_are_named_with_the_command_that_erases_them(place: Place, run: Run) -> None:
-    name = place.session_id("two")
-    asyncio.run(talk(place, "two", PASSWORD, NOTED, "go on", "done"))
-    done = run("forget", name, "m1", "--yes")
-    assert done.stdout.count("m2 contains it as well: ") == 1
-    assert commands(done) == [
-        f"amplifier-context forget {name} m2",
-        f"amplifier-context forget --containing {name}",
-    ]
-    assert SECRET not in done.output
-    assert "file" not in done.stdout.replace(place.url(), "")
-    assert commands(run("forget", name, "m2", "--yes")) == []
-    assert contents(place, "two") == ["(erased)", "(erased)", "go on", "done"]
+    assert "-tmp-x/repl_history" in named(run("forget", "four", "m1", "--yes"))
 
 
 def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
@@ -380,8 +291,7 @@ def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
         name = "one" if url.endswith(".jsonl") else "two"
         keep(url, name, [PASSWORD, {"role": "assistant", "content": NOTED}])
         Host(home, name, project=project.name).prompted(PASSWORD)
-        done = CliRunner().invoke(main, ["forget", name, "m1", "--yes", "--store", url])
-        assert done.exit_code == 0, done.output
+        done = run("forget", name, "m1", "--yes", at=url)
         assert "m2 contains it as well" in done.output
         shown = done.stdout.partition("These files of the host")[2]
         assert sorted(line.split("/")[-1] for line in shown.splitlines()[1:]) == ["events.jsonl", "repl_history"]
@@ -404,34 +314,92 @@ def test_a_copy_of_a_file_of_the_store_is_named(home: Path, scheme: str) -> None
     assert SECRET.encode() in files[scheme].read_bytes()
     for copy in COPIES[scheme]:
         shutil.copy(files[scheme], project / copy)
-    done = CliRunner().invoke(main, ["forget", "one", "m1", "--yes", "--store", url])
-    assert done.exit_code == 0, done.output
-    for copy in COPIES[scheme]:
-        assert str(project / copy) in done.output
+    shown = run("forget", "one", "m1", "--yes", at=url).output
+    assert all(str(project / copy) in shown for copy in COPIES[scheme])
     assert SECRET.encode() not in files[scheme].read_bytes()
 
 
 def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: Path, files: Place) -> None:
     project = home / ".amplifier" / "projects" / "-tmp-x"
     for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}"):
-        done = CliRunner().invoke(main, ["copy", files.url(), url, "--session", "one"])
-        assert done.exit_code == 0, done.output
+        run("copy", files.url(), url, "--session", "one")
     former = project / "sessions" / "one" / "former" / "context-messages.archive.jsonl"
     former.parent.mkdir()
     former.write_text(PASSWORD)
     Host(home, "one")
-    done = forget(files, "one", "m1", "--yes")
+    shown = run("forget", "one", "m1", "--yes").output
     start = "Another store contains it as well; to erase it there: `amplifier-context forget --containing --store "
-    assert sorted(line for line in done.output.splitlines() if line.startswith("Another store")) == [
+    assert sorted(line for line in shown.splitlines() if line.startswith("Another store")) == [
         f"{start}jsonl:{project / 'sessions'} one`",
         f"{start}sqlite:{project / 'context.db'}`",
     ]
-    assert SECRET not in done.output
-    assert "These files" not in done.output
+    assert SECRET not in shown
+    assert "These files" not in shown
 
 
-def test_many_messages_with_the_same_words_take_one_line(files: Place) -> None:
-    asyncio.run(talk(files, "many", *[PASSWORD] * 40))
-    done = forget(files, "many", "m1", "--yes")
-    assert "39 messages from m2 to m40 contain it as well: `amplifier-context forget --containing" in done.output
-    assert forget(files, "many", "--containing", "--yes", stdin=SECRET).output.endswith("many: 39 messages erased\n")
+# --- files: no byte of the text is left, in forks neither ------------------------------------------------------------
+
+
+def test_what_is_forgotten_is_nowhere_in_the_files(filled: str, tmp_path: Path) -> None:
+    assert is_in_files(KEY, tmp_path)
+    run("forget", "one", "--containing", "--yes", stdin=f"{KEY}\n")
+    run("forget", "two", "m21", "--yes")
+    assert contents("one")[20] == "(erased)"
+    assert not is_in_files(KEY, tmp_path)
+    assert "sound" in run("verify", "one").output
+    assert "not in one: m9999" in run("forget", "one", "m9999", "--yes", code=1).output
+    assert "is no mark" in run("forget", "one", "x", "--yes", code=2).output
+    run("forget", "one", "--yes", code=2)
+
+
+@pytest.mark.parametrize("what", ["m21", "--containing"])
+def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(filled: str, tmp_path: Path, what: str) -> None:
+    run("delete", "two", "--yes")
+    run("fork", "one", "before", "--at", "m10")
+    run("fork", "one", "child")
+    run("fork", "child", "grandchild", "--at", "m40")
+    shown = run("forget", "child", what, "--yes", stdin=f"{KEY}\n").output
+    ways = dict(line.split(" contains the same; to erase it there: ") for line in shown.splitlines()[1:])
+    assert set(ways) == {"one", "grandchild"}
+    for command in ways.values():
+        run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=f"{KEY}\n")
+    assert not is_in_files(KEY, tmp_path)
+    again = run("forget", "one", "m21", "--yes").output
+    assert again == "one: 1 message erased\n"  # what was erased before is nowhere else
+
+
+def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(filled: str, tmp_path: Path) -> None:
+    run("delete", "two", "--yes")
+    run("fork", "one", "child")
+    keep(filled, "child", [f"so I use {KEY}"])
+    shown = run("forget", "one", "--containing", "--forks", "--yes", stdin=KEY).output
+    assert sorted(shown.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
+    assert not is_in_files(KEY, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["jsonl"], indirect=True)
+@pytest.mark.usefixtures("filled")
+def test_a_text_that_is_piped_in_is_read_without_a_word() -> None:
+    refused = run("forget", "one", "--containing", stdin=f"{KEY}\r\n", code=2)
+    assert refused.stdout == ""
+    assert "the command cannot ask for confirmation: pass --yes" in refused.stderr
+    command = [sys.executable, "-c", "from amplifier_context_cli import main; main()", "forget", "one", "--containing"]
+    pipes = {"input": f"{KEY}\r\n", "capture_output": True, "text": True}
+    done = subprocess.run([*command, "--yes"], check=False, timeout=60, **pipes)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one: 1 message erased\n", "")
+
+
+def test_a_text_is_forgotten_however_it_is_escaped(url: str) -> None:
+    secret = 'p"w\\x-sécret'
+    arguments = json.dumps({"key": secret})
+    call = {"id": "c", "type": "function", "function": {"name": "use", "arguments": arguments}}
+    said = [
+        f"the key is {secret}",
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": json.dumps({"sent": arguments}, ensure_ascii=False)},
+        f"\ud800 and again {secret}",
+        "nothing here",
+    ]
+    keep(url, "one", said)
+    assert "4 messages erased" in run("forget", "one", "--containing", "--yes", stdin=f"{secret}\n").output
+    assert "sécret" not in run("show", "one", "--full").output

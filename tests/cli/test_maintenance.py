@@ -1,231 +1,149 @@
-"""The commands that look after stored sessions, run as a user runs them, on real stores."""
+"""The commands that look after stored sessions: `verify`, `repair`, `copy`, `fork`, `rewind`, `delete`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import shlex
-import time
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from amplifier_context_cli.maintenance import INCOMPLETE
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import Extent, open_store
+from amplifier_context_core import ContextManager
+from amplifier_context_core.stores import Extent, Store, open_store
 from amplifier_context_core.stores.protocol import OnRepair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing.contract.samples import entry
-from tests.cli.kept import Run, fill, messages, opened
+from amplifier_context_testing.contract.samples import entries, entry
+from tests.cli.kept import fill, in_session, in_store, keep, messages, opened, rows, run, viewed
+from tests.managers import ask
 from tests.stores.jsonl.files import garble
+from tests.stores.sqlite.damage import overwritten_page
+
+IS_JSONL = pytest.mark.parametrize("url", ["jsonl"], indirect=True)
 
 
-def test_a_search_without_a_match_is_reported(run: Run, filled: str) -> None:
-    at = ("--store", filled)
-    assert run("show", "one", "--from", "m9999", *at).output == (
-        f"one has no message from m9999 on in {filled}; its newest is m121\n"
-    )
-    assert run("show", "one", "--archived", *at).output == f"one has no archived messages in {filled}\n"
-    for name in ("one", "two"):
-        run("delete", name, "--yes", *at)
-    assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
+# -- any command -------------------------------------------------------------------------------------------------------
 
 
-def test_copied_sessions_are_listed_in_the_same_order(run: Run, url: str, tmp_path: Path) -> None:
-    def listed(where: str) -> list[str]:
-        rows = run("sessions", "--store", where, "--json").output.splitlines()
-        return [json.loads(row)["session_id"] for row in rows]
-
-    for name in "bdac":
-        asyncio.run(fill(url, name, 1, 1))
-        time.sleep(0.02)
-    assert listed(url) == list("cadb")
-    for other in (f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}"):
-        run("copy", url, other)
-        assert listed(other) == list("cadb")
-
-
-def test_verify_names_the_command_that_repairs(run: Run, tmp_path: Path) -> None:
-    url = f"jsonl:{tmp_path / 'with a blank'}"
-    for name in ("one", "two too"):
-        asyncio.run(fill(url, name, 30, 4))
-        garble(tmp_path / "with a blank" / name / "context.db", 11)
-    output = run("verify", "--store", url, code=1).output
-    assert re.search(r"^one: (1 problem|\d+ problems)$", output, re.MULTILINE)
-    commands = re.findall("`(.*)` repairs what can be repaired", output)
-    assert [shlex.split(command)[-1] for command in commands] == ["two too", "one"]
-    for command in commands:
-        run(*shlex.split(command)[1:])
-    run("verify", "--store", url)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("sessions",), ("show", "one"), ("verify",), ("repair", "one"), ("fork", "one"), ("delete", "one", "--yes")],
-)
-def test_a_mistyped_url_is_reported_and_nothing_is_created_there(
-    run: Run, url: str, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    output = run(*arguments, "--store", url, code=1).output
-    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", output)
+@pytest.mark.parametrize("command", ["sessions", "show one", "verify", "repair one", "fork one", "delete one --yes"])
+def test_a_mistyped_url_is_reported_and_nothing_is_created_there(url: str, tmp_path: Path, command: str) -> None:
+    shown = run(*command.split(), code=1).output
+    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", shown)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_copying_into_memory_is_refused(run: Run, filled: str) -> None:
+@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
+def test_an_unusable_store_is_reported_in_a_sentence(url: str) -> None:
+    assert run("sessions", at=url, code=1).output.startswith("Error: ")
+
+
+def test_a_session_in_use_is_shown_but_not_changed(filled: str) -> None:
+    with opened(filled, "one"):
+        assert len(messages("one")) == 121
+        for command in ("delete one --yes", "forget one m2 --yes", "repair one", "rewind one m1 --yes"):
+            shown = run(*command.split(), code=1).output
+            in_use = r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n"
+            assert re.fullmatch(in_use, shown)
+        assert "pid" in run("sessions").output
+
+
+# -- copy --------------------------------------------------------------------------------------------------------------
+
+
+def test_copied_sessions_are_listed_in_the_same_order(url: str, tmp_path: Path) -> None:
+    for name in "bdac":
+        keep(url, name, ["Hello."])
+    for other in ("", f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}"):
+        if other:
+            run("copy", url, other)
+        assert [row["session_id"] for row in rows("sessions", at=other)] == list("cadb")
+
+
+def test_copying_into_memory_is_refused(filled: str) -> None:
     for places in ((filled, "memory:"), ("memory:", filled)):
         assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
     assert "FROM: is not a URL" in run("copy", "a", filled, code=1).output
     assert "TO: is not a URL" in run("copy", filled, "b", code=1).output
 
 
-@pytest.mark.parametrize(("mark", "count"), [("m30", 30), ("u1", 1), ("a1", None)])
-def test_a_fork_ends_at_its_mark(run: Run, filled: str, mark: str, count: int | None) -> None:
-    run("fork", "one", "branch", "--at", mark, "--store", filled)
-    forked = messages(run, "branch", filled)
-    assert forked == messages(run, "one", filled)[: len(forked)]
-    if count:
-        assert len(forked) == count
-
-
-def test_a_fork_at_no_place_is_an_error(run: Run, filled: str) -> None:
-    assert "no m999" in run("fork", "one", "--at", "m999", "--store", filled, code=1).output
-    assert "is not a mark" in run("fork", "one", "--at", "x1", "--store", filled, code=1).output
-    assert "already" in run("fork", "one", "two", "--store", filled, code=1).output
-
-
-def test_a_deleted_session_is_gone_and_only_after_a_yes(run: Run, filled: str) -> None:
-    run("delete", "one", "--store", filled, stdin="n\n", code=1)
-    assert len(messages(run, "one", filled)) == 121
-    run("delete", "one", "--store", filled, stdin="y\n")
-    assert "one" not in run("sessions", "--store", filled).output
-    assert len(messages(run, "two", filled)) == 41
-
-
-def test_sessions_are_copied_with_archive_and_checkpoint(run: Run, filled: str, tmp_path: Path) -> None:
-    async def edited() -> list[str]:
-        store = open_store(filled)
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="one", store=store)
+def test_sessions_are_copied_with_archive_and_checkpoint(filled: str, tmp_path: Path) -> None:
+    async def edit(manager: ContextManager) -> list[str]:
         history = await manager.get_messages()
         await manager.set_messages([*history[:100], *history[101:]])
-        archived = [entry.mark for entry in await store.archived("one")]
-        await manager.close()
-        return archived
+        return [entry.mark for entry in await manager.store.archived("one")]
 
-    archived = asyncio.run(edited())
+    archived = in_session(filled, edit)
     assert archived
     other = f"sqlite:{tmp_path / 'copy.db'}" if filled.startswith("jsonl") else f"jsonl:{tmp_path / 'copy'}"
     assert "2 of 2 sessions copied" in run("copy", filled, other).output
-    assert messages(run, "one", other) == messages(run, "one", filled)
-    shown = run("show", "one", "--archived", "--store", other).output.splitlines()
-    assert [line.split()[0] for line in shown] == archived
-
-    async def resumed(url: str) -> str:
-        manager = ContextManager(
-            load_config({"token_counter": "heuristic", "max_tokens": 8_000}),
-            session_id="two",
-            store=open_store(url),
-        )
-        view = json.dumps(await manager.get_messages_for_request())
-        await manager.close()
-        return view
-
-    assert asyncio.run(resumed(filled)) == asyncio.run(resumed(other))
+    assert messages("one", at=other) == messages("one")
+    assert [row["mark"] for row in messages("one", "--archived", at=other)] == archived
+    shown, copied = (
+        in_session(url, ask, "two", token_counter="heuristic", max_tokens=8_000) for url in (filled, other)
+    )
+    assert shown == copied
     again = run("copy", filled, other).output
     assert "0 of 2" in again
     assert "exists there, not changed" in again
 
 
-def test_a_session_in_use_is_shown_but_not_changed(run: Run, filled: str) -> None:
-    with opened(filled, "one"):
-        assert len(messages(run, "one", filled)) == 121
-        for command in ("delete one --yes", "forget one m2 --yes", "repair one", "rewind one m1 --yes"):
-            output = run(*command.split(), "--store", filled, code=1).output
-            assert re.fullmatch(
-                r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n", output
-            )
-        assert "pid" in run("sessions", "--store", filled).output
+def test_a_copy_gives_no_seq_again_that_was_given(url: str, tmp_path: Path) -> None:
+    async def fill_and_cut(store: Store) -> None:
+        await store.append("one", entries(1, 4, session_id="one"))
+        await store.replace("one", 2, ())
 
-
-@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
-def test_an_unusable_store_is_reported_in_a_sentence(run: Run, url: str) -> None:
-    done = run("sessions", "--store", url, code=1)
-    assert done.output.startswith("Error: ")
-    assert "Traceback" not in done.output
-
-
-def test_a_copy_gives_no_seq_again_that_was_given(run: Run, url: str, tmp_path: Path) -> None:
-    async def fill() -> None:
-        store = open_store(url, archive=False)
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="one", store=store)
-        for text in "abcd":
-            await manager.add_message({"role": "user", "content": text})
-        await manager.set_messages((await manager.get_messages())[:2])
-        await manager.close()
-
-    async def extent(where: str) -> tuple[int, int]:
-        store = open_store(where)
-        found = await store.extent("one")
-        await store.close()
-        return found.length, found.last_seq
-
-    asyncio.run(fill())
+    in_store(url, fill_and_cut, archive=False)
     other = f"jsonl:{tmp_path / 'other'}"
     run("copy", url, other)
-    assert asyncio.run(extent(url)) == asyncio.run(extent(other)) == (2, 4)
+    found = [in_store(where, lambda store: store.extent("one")) for where in (url, other)]
+    assert [(one.length, one.last_seq) for one in found] == [(2, 4)] * 2
 
 
-def test_what_an_interrupted_copy_left_is_copied_again(run: Run, filled: str, tmp_path: Path) -> None:
+def test_what_an_interrupted_copy_left_is_copied_again(filled: str, tmp_path: Path) -> None:
     other, third = f"jsonl:{tmp_path / 'other'}", f"sqlite:{tmp_path / 'third.db'}"
+    begun = in_store(filled, lambda store: store.read("one", 0, 2))
 
-    async def begin() -> None:
-        store = open_store(other)
+    async def begin(store: Store) -> None:
         await store.save_checkpoint("one", 0, INCOMPLETE)
-        source = open_store(filled)
-        await store.append("one", await source.read("one", 0, 2))
-        await source.close()
-        await store.close()
+        await store.append("one", begun)
 
-    asyncio.run(begin())
+    in_store(other, begin)
     run("copy", other, third)
     for target in (other, third):
         assert "1 of 1 session copied" in run("copy", filled, target, "--session", "one").output
-        assert messages(run, "one", target) == messages(run, "one", filled)
+        assert messages("one", at=target) == messages("one")
         assert "one: exists there, not changed" in run("copy", filled, target).output
 
 
 @pytest.mark.parametrize("change", ["append", "edit"])
 def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
-    run: Run, filled: str, tmp_path: Path, change: str
+    filled: str, tmp_path: Path, change: str
 ) -> None:
     other = f"jsonl:{tmp_path / 'other'}"
 
-    async def go_on() -> list[Entry]:
-        store = open_store(other)
+    async def go_on(store: Store) -> None:
         await store.save_checkpoint("one", 0, INCOMPLETE)
-        await store.append("one", [entry(1, session_id="one"), entry(2, session_id="one")])
+        await store.append("one", entries(1, 2, session_id="one"))
         await store.replace("one", 2 if change == "append" else 1, [entry(3, "of the host", session_id="one")])
         if change == "edit":
             await store.replace("one", 1, [])
-        kept = [*await store.read("one"), *await store.archived("one")]
-        await store.close()
-        return kept
 
-    async def kept() -> list[Entry]:
-        store = open_store(other)
-        found = [*await store.read("one"), *await store.archived("one")]
-        await store.close()
-        return found
+    async def kept(store: Store) -> list[Entry]:
+        return [*await store.read("one"), *await store.archived("one")]
 
-    before = asyncio.run(go_on())
-    output = run("copy", filled, other).output
-    assert "one: exists there, not changed; it is an incomplete copy with changes of its own" in output
-    assert asyncio.run(kept()) == before
+    in_store(other, go_on)
+    before = in_store(other, kept)
+    shown = run("copy", filled, other).output
+    assert "one: exists there, not changed; it is an incomplete copy with changes of its own" in shown
+    assert in_store(other, kept) == before
 
 
 def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
-    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other, opened_first = f"sqlite:{tmp_path / 'other.db'}", SqliteStore.open
 
@@ -238,22 +156,158 @@ def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
 
     monkeypatch.setattr(SqliteStore, "open", open_late)
     assert "one: exists there, not changed\n" in run("copy", filled, other, "--session", "one", code=1).output
-    assert "of the host" in str(messages(run, "one", other))
+    assert "of the host" in str(messages("one", at=other))
 
 
-def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(run: Run, filled: str) -> None:
-    at = ("--store", filled)
-    before = messages(run, "one", filled)
-    assert run("rewind", "one", "m999", *at, code=1).output.startswith("Error: the history of one has no m999")
-    assert run("rewind", "one", "m30; rm", *at, code=1).output.startswith("Error: 'm30; rm' is not a mark")
-    run("rewind", "one", "m60", *at, stdin="n\n", code=1)
-    assert messages(run, "one", filled) == before
-    assert (
-        "60 messages; the 61 messages after m60 are in its archive" in run("rewind", "one", "m60", *at, "--yes").output
-    )
-    assert messages(run, "one", filled) == before[:60]
-    assert messages(run, "one", filled, "--archived") == before[60:]
-    assert "m60 is its newest message" in run("rewind", "one", "m60", *at).output
-    assert "one: sound" in run("verify", "one", *at).output
-    view = [json.loads(line) for line in run("view", "one", "--json", *at).output.splitlines()]
-    assert "m61" not in json.dumps(view)
+# -- fork, rewind, delete ----------------------------------------------------------------------------------------------
+
+
+def test_a_fork_ends_at_its_mark(filled: str) -> None:
+    for mark, count in (("m30", 30), ("u1", 1), ("a1", 0)):
+        run("fork", "one", mark, "--at", mark)
+        forked = messages(mark)
+        assert forked == messages("one")[: len(forked)]
+        assert len(forked) == count or not count
+    assert "no m999" in run("fork", "one", "--at", "m999", code=1).output
+    assert "is not a mark" in run("fork", "one", "--at", "x1", code=1).output
+    assert "already" in run("fork", "one", "two", code=1).output
+
+
+def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(filled: str) -> None:
+    before = messages("one")
+    assert run("rewind", "one", "m999", code=1).output.startswith("Error: the history of one has no m999")
+    assert run("rewind", "one", "m30; rm", code=1).output.startswith("Error: 'm30; rm' is not a mark")
+    run("rewind", "one", "m60", stdin="n\n", code=1)
+    assert messages("one") == before
+    shown = run("rewind", "one", "m60", "--yes").output
+    assert "60 messages; the 61 messages after m60 are in its archive" in shown
+    assert messages("one") == before[:60]
+    assert messages("one", "--archived") == before[60:]
+    assert "m60 is its newest message" in run("rewind", "one", "m60").output
+    assert "one: sound" in run("verify", "one").output
+    assert "m61" not in json.dumps(viewed("one"))
+
+
+def test_a_deleted_session_is_gone_and_only_after_a_yes(filled: str) -> None:
+    run("delete", "one", stdin="n\n", code=1)
+    assert len(messages("one")) == 121
+    run("delete", "one", stdin="y\n")
+    assert "one" not in run("sessions").output
+    assert len(messages("two")) == 41
+
+
+# -- verify and repair -------------------------------------------------------------------------------------------------
+
+
+def fill_two(url: str) -> None:
+    """Keep two sessions, of 12 and of 6 messages."""
+
+    async def fill_it(store: Store) -> None:
+        await store.append("one", entries(1, 12, session_id="one"))
+        await store.append("two", entries(1, 8, session_id="two"))
+        await store.replace("two", 6, ())
+
+    in_store(url, fill_it)
+
+
+def repairs(shown: str) -> list[list[str]]:
+    """The commands that `verify` names for repairs, without the program."""
+    return [shlex.split(one)[1:] for one in re.findall("`(.*)` repairs what can be repaired", shown)]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database of two sessions, with a page that cannot be read."""
+    path = tmp_path / "sessions.db"
+    fill_two(f"sqlite:{path}")
+    overwritten_page(path, "checkpoints", 0)
+    return path
+
+
+def test_verify_names_the_commands_that_repair(tmp_path: Path, database: Path) -> None:
+    url = f"jsonl:{tmp_path / 'with a blank'}"
+    for name in ("one", "two too"):
+        fill(url, name, 30, 4)
+        garble(tmp_path / "with a blank" / name / "context.db", 11)
+    shown = run("verify", at=url, code=1).output
+    assert re.search(r"^one: (1 problem|\d+ problems)$", shown, re.MULTILINE)
+    assert [command[-1] for command in repairs(shown)] == ["two too", "one"]
+    for command in repairs(shown):
+        run(*command)
+    run("verify", at=url)
+    (whole,) = repairs(run("verify", at=f"sqlite:{database}", code=1).output)
+    assert whole[:2] == ["repair", "--store"]
+    run(*whole)
+    assert "one: sound" in run("verify", at=f"sqlite:{database}").output
+
+
+@pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
+def test_only_repair_replaces_a_damaged_database_and_reports_that(database: Path, before: tuple[str, ...]) -> None:
+    url = f"sqlite:{database}"
+    if before:
+        run(*before, at=url)
+        assert not list(database.parent.glob("sessions.db.damaged-*"))
+    *_, first, one, two = run("repair", at=url).output.splitlines()
+    assert first.startswith(f"{url}: copied 2 sessions, 20 messages with archives, into a new file")
+    (kept,) = database.parent.glob("sessions.db.damaged-*")
+    assert first.endswith(f"0 messages lost; the damaged bytes are kept in {kept.name}")
+    assert sorted([one, two]) == ["one: 12 messages, sound", "two: 6 messages, sound"]
+    assert "copied" not in run("repair", at=url).output
+
+
+def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    url = f"sqlite:{path}"
+    fill_two(url)
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
+    shown = run("repair", at=url).output
+    assert "recovered-1: 12 messages" in shown
+    assert "session 'recovered-1': 12 messages copied, archive included; its id and length could not be read" in shown
+    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", shown)
+    run(*shlex.split(command)[1:], "one")
+    assert "one: 12 messages, " in run("repair", "one", at=url).output
+    assert len(messages("one", at=url)) == 12
+
+
+def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Path) -> None:
+    url = f"jsonl:{tmp_path}"
+    fill_two(url)
+    for name in ("one", "two"):
+        garble(tmp_path / name / "context.db", 3)
+    assert "one: 1 problem\n" in run("verify", "one", at=url, code=1).output
+    with opened(url, "two"):
+        shown = run("repair", at=url, code=1).output
+    assert re.search(r"^  repaired: .*\n(.*\n)?one: 12 messages, 2 repairs, 1 message lost", shown, re.MULTILINE)
+    assert "two: session 'two' is in use by pid" in shown
+    run("repair", at=url)
+    sound = ["one: 12 messages, sound", "two: 6 messages, sound"]
+    assert sorted(run("repair", at=url).output.splitlines()) == sound
+
+
+@IS_JSONL
+def test_a_command_on_a_damaged_session_names_the_one_that_looks_for_damage_or_repairs(
+    filled: str, tmp_path: Path
+) -> None:
+    """A copy that would be incomplete is not kept."""
+    garble(Path(filled.partition(":")[2]) / "one" / "context.db", 61)
+    target = f"sqlite:{tmp_path / 'copy.db'}"
+    for command in ("view one", "explain one", "search one key", "show one", f"copy {filled} {target} --session one"):
+        shown = run(*command.split(), code=1).output
+        assert f"1 message of one cannot be read: `amplifier-context verify --store {filled} one`" in shown, command
+    assert "no sessions" in run("sessions", at=target).output
+    done = run("forget", "one", "m1", "--yes", code=1)
+    assert "1 damaged message was left out" in done.stderr
+    assert "python -m amplifier_context_core.repair FILE" in done.stderr
+
+
+def test_a_session_whose_database_is_no_database_is_taken_from_its_text_file(tmp_path: Path) -> None:
+    url = f"jsonl:{tmp_path}"
+    fill_two(url)
+    (tmp_path / "one" / "context.db").write_bytes(b"no database" * 1_000)
+    assert "python -m amplifier_context_core.repair" in run("show", "one", at=url, code=1).output
+    shown = run("repair", "one", at=url).output
+    assert "the messages are those of context-messages.jsonl" in shown
+    assert "one: 12 messages, " in shown
+    assert "one: sound" in run("verify", "one", at=url).output
+    assert len(list((tmp_path / "one").glob("context.db.damaged-*"))) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
@@ -16,17 +15,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from amplifier_context_cli.app import main
 from amplifier_context_cli.report.replay import replay
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.session.requests import Requests
-from amplifier_context_core.stores import open_store
 from amplifier_context_core.view.sent_view import SentView
+from tests.cli.kept import in_session, run
 from tests.managers import ask, feed
-from tests.messages import work
+from tests.messages import user, work
 
 HOSTILE = (
     "</script><script>document.title='run'</script><!-- <img src=x onerror=\"document.title='run'\"> ]]> \u2028\u2029"
@@ -59,32 +56,31 @@ class Page(HTMLParser):
         return [json.loads(text) for text in self.texts[f"script {name}"]]
 
 
-async def kept(url: str, said: str = "Then the next part.") -> ContextManager:
-    """A session that was compacted, and closed."""
-    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=open_store(url))
-    for number, message in enumerate(work(30, output=1_500)):
-        if message["role"] == "assistant":
-            await ask(manager)
-        await feed(manager, [message])
-        if number == 20:
-            await feed(manager, [{"role": "user", "content": said}])
-    await manager.close()
-    return manager
+def keep(url: str, said: str = "Then the next part.") -> int:
+    """Keep a session that was compacted; return how often."""
+
+    async def fill(manager: ContextManager) -> int:
+        for number, message in enumerate(work(30, output=1_500)):
+            if message["role"] == "assistant":
+                await ask(manager)
+            await feed(manager, [message, *([user(said)] if number == 20 else [])])
+        return manager.compactor.compactions
+
+    return in_session(url, fill)
 
 
 def report(url: str, path: Path, *options: str) -> Page:
-    done = CliRunner().invoke(main, ["report", "one", "--store", url, "-o", str(path), *options])
-    assert done.exit_code == 0, done.output
+    run("report", "one", "-o", str(path), *options, at=url)
     return Page(path.read_text(encoding="utf-8"))
 
 
 def test_the_requests_are_those_that_the_session_made(url: str, tmp_path: Path) -> None:
-    manager = asyncio.run(kept(url))
+    times = keep(url)
     page = report(url, tmp_path / "page.html")
     (session,), messages = page.blocks("session"), [one for block in page.blocks("messages") for one in block]
     assert [row[0] for row in messages] == [f"m{place}" for place in range(1, len(messages) + 1)]
     compactions = [one for one in session["compactions"] if one.get("trigger") not in (None, "now")]
-    assert len(compactions) == manager.compactor.compactions >= 1
+    assert len(compactions) == times >= 1
     assert compactions[-1]["after_tokens"] < compactions[-1]["before_tokens"]
     assert session["size"] == 6_000
     answers = sum(1 for row in messages if row[1] == "assistant")
@@ -94,17 +90,15 @@ def test_the_requests_are_those_that_the_session_made(url: str, tmp_path: Path) 
 
 
 def test_the_last_request_is_the_view_of_the_stored_session(url: str, tmp_path: Path) -> None:
-    asyncio.run(kept(url))
+    keep(url)
     (session,) = report(url, tmp_path / "page.html").blocks("session")
-    stored = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=open_store(url))
-    chapters = asyncio.run(stored.chapters())
+    chapters = in_session(url, ContextManager.chapters)
     now = session["compactions"][-1]
     assert now["trigger"] == "now"
     assert [session["chapters"][place]["text"] for place in now["chapters"]] == [one["text"] for one in chapters]
     folded = {place for place, fates in session["fates"] if session["states"][fates[-1][1]] == "folded"}
     spans = [(int(one["mark"][1:]), int(one["to"][1:])) for one in chapters]
     assert folded <= {place for first, last in spans for place in range(first - 1, last)}
-    asyncio.run(stored.close())
 
 
 async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_counts_more() -> None:
@@ -135,17 +129,13 @@ async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_coun
     assert [one.reported for one in made.requests[:-1]] == [len(json.dumps(view)) // 3 + 700 for view in sent]
 
 
-def test_a_budget_makes_the_requests_at_that_budget(url: str, tmp_path: Path) -> None:
-    asyncio.run(kept(url))
+def test_a_budget_makes_the_requests_at_that_budget_and_a_long_session_has_the_beginning_of_each_text(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(url)
     (session,) = report(url, tmp_path / "page.html", "--budget", "40k").blocks("session")
     assert session["size"] == 40_000
     assert not any(one.get("trigger") == "trigger" for one in session["compactions"])
-
-
-def test_of_a_long_session_a_page_has_the_beginning_of_each_text(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asyncio.run(kept(url))
     monkeypatch.setattr("amplifier_context_cli.report.page._PAGE_CHARS", 6_300)
     made = report(url, tmp_path / "page.html")
     (session,), rows = made.blocks("session"), [one for block in made.blocks("messages") for one in block]
@@ -155,31 +145,18 @@ def test_of_a_long_session_a_page_has_the_beginning_of_each_text(
     assert longest[4] > 1_000
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
-    """The page of a hostile session; only its owner can read the file."""
-    folder = tmp_path_factory.mktemp("page")
-    url = f"sqlite:{folder / 'sessions.db'}"
-    asyncio.run(kept(url, HOSTILE.replace("\udcff", "")))
-    made = report(url, folder / "page.html")
-    assert stat.S_IMODE((folder / "page.html").stat().st_mode) == 0o600
-    return made
-
-
-def test_no_text_of_a_session_can_leave_its_block(page: Page) -> None:
+def test_no_text_of_a_session_can_leave_its_block_and_the_policy_allows_nothing_else(url: str, tmp_path: Path) -> None:
+    keep(url, HOSTILE.replace("\udcff", ""))
+    page = report(url, tmp_path / "page.html")
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o600
     scripts = [attributes.get("data-block") for tag, attributes in page.elements if tag == "script"]
     assert scripts == ["session", "messages", None]
     assert not [name for tag, attributes in page.elements for name in attributes if name.startswith("on")]
     assert not {"img", "iframe", "object", "link", "base"} & {tag for tag, _ in page.elements}
     (messages,) = page.blocks("messages")
     assert any("document.title='run'" in row[3] for row in messages)
-
-
-def test_the_policy_allows_this_script_and_this_style_and_nothing_else(page: Page) -> None:
-    (policy,) = [
-        a["content"] for tag, a in page.elements if tag == "meta" and "content" in a and "default-src" in str(a)
-    ]
-    rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
+    (policy,) = [str(a["content"]) for tag, a in page.elements if tag == "meta" and "default-src" in str(a)]
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     for name, tag in (("script-src", "script"), ("style-src", "style")):
         (text,) = page.texts[tag]
         assert rules.pop(name) == f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
@@ -194,7 +171,7 @@ def test_the_policy_allows_this_script_and_this_style_and_nothing_else(page: Pag
 def test_a_browser_shows_a_hostile_session_and_runs_nothing_of_it(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or pytest.skip("needs chromium on the path")
     url = f"sqlite:{tmp_path / 'sessions.db'}"
-    asyncio.run(kept(url, HOSTILE.replace("\udcff", "")))
+    keep(url, HOSTILE.replace("\udcff", ""))
     report(url, tmp_path / "page.html")
     flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--window-size=1200,900"]
     done = subprocess.run(

@@ -1,193 +1,235 @@
-"""`sessions` and `show` list what is kept, and fit the terminal."""
+"""`sessions` and `show` list what is kept, and fit the terminal; `prune` erases old families whole, nothing else."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
 import shlex
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.formatting import display_width
 from amplifier_context_core.compat import StoredContext
-from amplifier_context_core.stores import open_store
-from tests.cli.kept import SECRET, Run, fill, keep
+from amplifier_context_core.stores import SessionInfo
+from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
 
-def test_sessions_are_listed_with_their_sizes(run: Run, filled: str) -> None:
-    text = run("sessions", "--store", filled).output
-    assert re.search(r"^one\s+121", text, re.MULTILINE)
-    assert re.search(r"^two\s+41", text, re.MULTILINE)
-    listed = [json.loads(line) for line in run("sessions", "--store", filled, "--json").output.splitlines()]
-    assert {row["session_id"]: row["length"] for row in listed} == {"one": 121, "two": 41}
+def test_sessions_are_listed_with_their_sizes_of_the_store_that_is_named(filled: str) -> None:
+    shown = run("sessions").output
+    assert re.search(r"^one\s+121", shown, re.MULTILINE)
+    assert re.search(r"^two\s+41", shown, re.MULTILINE)
+    assert {row["session_id"]: row["length"] for row in rows("sessions")} == {"one": 121, "two": 41}
+    elsewhere = run("sessions", at="sqlite:elsewhere.db", code=1).output  # the option goes before the variable
+    assert "elsewhere.db" in elsewhere
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_a_list_of_sessions_fits_the_screen_and_cuts_no_id(
-    run: Run, url: str, monkeypatch: pytest.MonkeyPatch, width: int
+@pytest.mark.parametrize("width", ["60", "100", "140"])
+def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
+    url: str, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
     for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
         keep(url, name, [f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60])
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = run("sessions", "--store", url).output.splitlines()
-    assert [line for line in lines if display_width(line) > width] == [long]
+    monkeypatch.setenv("COLUMNS", width)
+    lines = run("sessions").output.splitlines()
+    assert [line for line in lines if display_width(line) > int(width)] == [long]
     for name in ("short", "日本語のセッション", shlex.quote("-with 'odd' \"name\"")):
         assert any(name in line for line in lines)
     assert sum("First � 日本 of " in line or "First �[2J 日本 of " in line for line in lines) == 4
     assert all(re.search(r" \d\d\d\d-\d\d-\d\d \d\d:\d\d [+-]\d\d\d\d$", line) for line in lines if " kB  " in line)
+    text = "several words that are used again and again " * 9
+    keep(url, "words", [text])
+    (line,) = run("show", "words").output.splitlines()
+    assert int(width) - 8 < display_width(line) <= int(width)
+    assert text.startswith(f"{line.removesuffix('…').split('  ')[-1].strip()} ")
 
 
-def test_a_list_of_sessions_says_what_each_is_a_fork_of(run: Run, filled: str) -> None:
+def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newest(
+    filled: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wishes = [f"another wish {number}" for number in range(5)]
-    run("fork", "one", "child", "--store", filled)
+    run("fork", "one", "child")
     keep(filled, "child", wishes)
-    run("fork", "child", "grand child", "--store", filled)
+    run("fork", "child", "grand child")
     keep(filled, "grand child", wishes)
-    rows = [json.loads(line) for line in run("sessions", "--store", filled, "--json").output.splitlines()]
-    parents = {row["session_id"]: row["fork_of"] for row in rows}
+    found = rows("sessions")
+    parents = {row["session_id"]: row["fork_of"] for row in found}
     assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
-    assert len({row["first_prompt"] for row in rows if row["session_id"] != "two"}) == 1
-    text = run("sessions", "--store", filled).output
-    assert re.search(r"^'grand child' .*\n.*\n    fork of child$", text, re.MULTILINE)
-
-
-def test_of_many_sessions_the_newest_are_looked_into(run: Run, filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("amplifier_context_cli.sessions.DETAILED", 2)
-    run("fork", "one", "three", "--store", filled)
-    run("fork", "one", "four", "--store", filled)
-    done = run("sessions", "--store", filled)
-    assert done.stdout.count("fork of one") == 2
-    assert len(done.stdout.splitlines()) == 1 + 2 * 3 + 2
-    assert done.stderr == "first prompts and forks are shown for the newest 2 only\n"
+    assert len({row["first_prompt"] for row in found if row["session_id"] != "two"}) == 1
+    assert re.search(r"^'grand child' .*\n.*\n    fork of child$", run("sessions").output, re.MULTILINE)
+    monkeypatch.setattr(sessions, "DETAILED", 1)
+    done = run("sessions")
+    assert done.stdout.count("fork of ") == 1
+    assert done.stderr == "first prompts and forks are shown for the newest 1 only\n"
 
 
 def test_no_sessions_is_no_error_and_says_where_it_looked(
-    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    filled: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
-        run("delete", name, "--yes", "--store", filled)
+        run("delete", name, "--yes")
     for command in ("sessions", "verify", "repair"):
-        assert f"no sessions in {filled}" in run(command, "--store", filled).output
-    assert (
-        f"there is no session 'one' in {filled}, which holds none"
-        in run("show", "one", "--store", filled, code=1).output
-    )
+        assert f"no sessions in {filled}" in run(command).output
+    assert f"there is no session 'one' in {filled}, which holds none" in run("show", "one", code=1).output
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("AMPLIFIER_CONTEXT_STORE")
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
-        output = run(*arguments, code=code).output
-        assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", output)
-        assert "change to another folder, or name a store with --store" in output
-    assert not (tmp_path / "home").exists()
+        shown = run(*arguments, code=code).output
+        assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", shown)
+        assert "change to another folder, or name a store with --store" in shown
+    assert list(home.iterdir()) == []
+    fill(f"jsonl:{tmp_path}/kept/{str(project).replace('/', '-')}", "here", 4, 1)
+    assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output  # as Amplifier names it
 
 
-def test_a_url_can_name_the_project_as_amplifier_does(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    monkeypatch.chdir(work)
-    asyncio.run(fill(f"jsonl:{tmp_path}/kept/{str(work).replace('/', '-')}", "here", 4, 1))
-    assert "here" in run("sessions", "--store", f"jsonl:{tmp_path}/kept/{{project}}").output
-
-
-def test_an_id_is_printed_as_it_must_be_typed(run: Run, url: str) -> None:
+def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     odd = '-it\'s "odd" $HOME'
     keep(url, odd, [f"wish {number} {SECRET}" for number in range(3)])
-    at = ("--store", url)
-    output = run("fork", *at, "--", odd).output
-    made, _, of = output.partition(": 3 messages of ")
+    made, _, of = run("fork", "--", odd).output.partition(": 3 messages of ")
     assert shlex.split(of) == [odd]
     (fork,) = shlex.split(made)
-    assert run("show", *at, "--", fork).output.count("\n") == 3
-    output = run("forget", "--yes", *at, "--", odd, "m1").output
-    assert "1 message erased" in output
-    (command,) = re.findall("`(.*)`", output)
+    assert run("show", "--", fork).output.count("\n") == 3
+    shown = run("forget", "--yes", "--", odd, "m1").output
+    assert "1 message erased" in shown
+    (command,) = re.findall("`(.*)`", shown)
     assert shlex.split(command) == ["amplifier-context", "forget", "--store", url, "--", fork, "m1"]
-    run(*shlex.split(command)[1:2], "--yes", *shlex.split(command)[2:])
-    assert SECRET not in "".join(
-        run("show", *at, "--last", "3", "--", name).output.splitlines()[0] for name in (odd, fork)
-    )
-    assert f"similar: {shlex.quote(odd)}" in run("show", *at, "--", odd[:-1], code=1).output
+    run("forget", "--yes", *shlex.split(command)[2:])
+    assert not any(SECRET in run("show", "--", name).output.splitlines()[0] for name in (odd, fork))
+    assert f"similar: {shlex.quote(odd)}" in run("show", "--", odd[:-1], code=1).output
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 140])
-def test_a_shown_message_is_cut_between_words_to_the_screen(
-    run: Run, filled: str, monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    lines = run("show", "one", "--store", filled).output.splitlines()
-    assert len(lines) == 121
-    assert max(map(display_width, lines)) <= width
-    text = "several words that are used again and again " * 9
-    keep(filled, "words", [text])
-    (line,) = run("show", "words", "--store", filled).output.splitlines()
-    assert width - 8 < display_width(line) <= width
-    shown = line.removesuffix("…").split("  ")[-1].strip()
-    assert text.startswith(f"{shown} ")
-
-
-def test_a_session_without_messages_is_one_like_all_others(run: Run, filled: str, tmp_path: Path) -> None:
-    async def note(name: str) -> None:
-        store = open_store(filled)
-        await StoredContext(store, name).set_context_tokens(3, 4)
-        await store.close()
-
-    async def noted(where: str) -> tuple[int, int]:
-        store = open_store(where)
-        found = await StoredContext(store, "empty").get_context_tokens()
-        await store.close()
-        return found
-
-    asyncio.run(note("empty"))
-    assert "empty: sound" in run("verify", "--store", filled).output
-    assert run("show", "empty", "--store", filled).output == f"empty has no messages in {filled}\n"
-    assert "empty: 0 messages, sound" in run("repair", "empty", "--store", filled).output
+def test_a_session_without_messages_is_one_like_all_others(filled: str, tmp_path: Path) -> None:
+    in_store(filled, lambda store: StoredContext(store, "empty").set_context_tokens(3, 4))
+    assert "empty: sound" in run("verify").output
+    assert run("show", "empty").output == f"empty has no messages in {filled}\n"
+    assert "empty: 0 messages, sound" in run("repair", "empty").output
     other = f"sqlite:{tmp_path / 'copy.db'}"
     assert "3 of 3 sessions copied" in run("copy", filled, other).output
-    assert asyncio.run(noted(other)) == (3, 4)
-    assert run("delete", "empty", "--yes", "--store", filled).output == "empty: erased\n"
-    assert "empty" not in run("sessions", "--store", filled).output
+    assert in_store(other, lambda store: StoredContext(store, "empty").get_context_tokens()) == (3, 4)
+    assert run("delete", "empty", "--yes").output == "empty: erased\n"
+    assert "empty" not in run("sessions").output
 
 
-def test_a_session_is_shown_line_by_line_in_part_and_in_full(run: Run, filled: str) -> None:
-    lines = run("show", "one", "--store", filled).output.splitlines()
+def test_a_session_is_shown_line_by_line_in_part_and_in_full(filled: str) -> None:
+    lines = run("show", "one").output.splitlines()
     assert len(lines) == 121
     assert lines[0].split()[:2] == ["m1", "u1"]
-    assert [line.split()[0] for line in run("show", "one", "--store", filled, "--last", "2").output.splitlines()] == [
-        "m120",
-        "m121",
-    ]
-    assert run("show", "one", "--store", filled, "--from", "m119").output.splitlines()[0].split()[0] == "m119"
-    assert SECRET in run("show", "one", "--store", filled, "--full").output
-    rows = [
-        json.loads(line) for line in run("show", "one", "--store", filled, "--last", "2", "--json").output.splitlines()
-    ]
-    assert [row["mark"] for row in rows] == ["m120", "m121"]
+    assert [line.split()[0] for line in run("show", "one", "--last", "2").output.splitlines()] == ["m120", "m121"]
+    assert run("show", "one", "--from", "m119").output.splitlines()[0].split()[0] == "m119"
+    assert SECRET in run("show", "one", "--full").output
+    assert [row["mark"] for row in messages("one", "--last", "2")] == ["m120", "m121"]
+    nothing = run("show", "one", "--from", "m9999").output
+    assert nothing == f"one has no message from m9999 on in {filled}; its newest is m121\n"
+    assert run("show", "one", "--archived").output == f"one has no archived messages in {filled}\n"
 
 
-MORE = {
-    "delete": ["--yes"],
-    "undo": ["--yes"],
-    "forget": ["m1", "--yes"],
-    "report": ["-o", "page.html"],
-    "pin": ["m1"],
-    "unpin": ["m1"],
-}
-PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins")
+MORE = {"forget": ["m1"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}
+PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins", "delete", "undo")
 
 
 @pytest.mark.parametrize("command", [*PLAIN, *MORE])
 def test_a_missing_session_is_reported_with_the_most_similar_id(
-    run: Run, filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    output = run(command, "ones", *MORE.get(command, ()), "--store", filled, code=1).output
-    assert "there is no session 'ones'" in output
-    assert "similar: one" in output
+    shown = run(command, "ones", *MORE.get(command, ()), code=1).output
+    assert "there is no session 'ones'" in shown
+    assert "similar: one" in shown
     assert not (tmp_path / "page.html").exists()
+
+
+# -- by age ------------------------------------------------------------------------------------------------------------
+
+
+class Later(datetime):
+    """The time in 40 days."""
+
+    @classmethod
+    def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+        return datetime.now(UTC) + timedelta(days=40)
+
+
+def there(*options: str) -> set[str]:
+    return {row["session_id"] for row in rows("sessions", *options) if "session_id" in row}
+
+
+@pytest.fixture
+def stored(url: str) -> str:
+    """Three sessions, and a fork of the first, which is the newest."""
+    for name in "abc":
+        keep(url, name, ["Do the work.", {"role": "assistant", "content": "I do it."}])
+    in_store(url, lambda store: store.fork("a", "a-fork", 1))
+    return url
+
+
+def test_a_dry_run_a_no_and_what_names_no_sessions_erase_nothing(stored: str) -> None:
+    shown = run("prune", "--keep", "0", "--dry-run").output
+    assert all(f"{name}: " in shown for name in ("a", "a-fork", "b", "c"))
+    assert "4 sessions of 4 would be erased" in shown
+    assert "Erase 4 sessions of 4" in run("prune", "--keep", "0", stdin="n\n", code=1).output
+    for arguments in ((), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")):
+        run("prune", *arguments, code=2)
+    assert there() == {"a", "a-fork", "b", "c"}
+
+
+def test_the_families_changed_last_and_those_younger_than_the_age_are_kept(
+    stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "0 sessions" in run("prune", "--older-than", "30d", "--yes").output
+    monkeypatch.setattr(prune, "datetime", Later)
+    assert "0 sessions" in run("prune", "--older-than", "8w", "--yes").output
+    run("prune", "--older-than", "30d", "--keep", "2", "--yes")  # erases what both options name
+    assert {"a", "a-fork"} < there()
+    assert len(there()) == 3
+    run("prune", "--keep", "1", "--yes")
+    assert there() == {"a", "a-fork"}  # the family stays whole
+    run("prune", "--older-than", "30d", "--yes")
+    assert there() == set()
+
+
+def test_a_session_that_is_open_keeps_its_family(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is opened after the list was made, too."""
+    with opened(stored, "b"):
+        run("prune", "--keep", "1", "--yes")
+    assert there() == {"a", "a-fork", "b"}
+    monkeypatch.setattr(prune, "_may_go", lambda *_: True)
+    with opened(stored, "a-fork"):
+        assert "1 session erased" in run("prune", "--keep", "0", "--yes", code=1).output
+    assert there() == {"a", "a-fork"}
+
+
+def test_what_changes_while_it_asks_is_kept_with_its_family(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def confirm(*_: object, **__: object) -> None:
+        with ThreadPoolExecutor() as pool:
+            pool.submit(keep, stored, "a-fork", ["One more."]).result()
+
+    monkeypatch.setattr(prune.click, "confirm", confirm)
+    run("prune", "--keep", "0", code=1)
+    assert there() == {"a", "a-fork"}
+
+
+def test_a_session_whose_time_is_unknown_is_kept_and_has_no_age() -> None:
+    info, hour = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00"), timedelta(hours=1)
+    assert not prune._may_go([info], hour)
+    assert not sessions._is_between(info, hour, None)
+    assert sessions._is_between(info, None, None)
+
+
+def test_sessions_are_listed_by_age_by_title_and_by_number(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = {"a", "a-fork", "b", "c"}
+    assert len(there("--last", "1")) == 1
+    assert (there("--newer-than", "1h"), there("--older-than", "1h")) == (everything, set())
+    monkeypatch.setattr(sessions, "datetime", Later)
+    assert (there("--newer-than", "6w"), there("--older-than", "6w")) == (everything, set())
+    assert (there("--newer-than", "30d"), there("--older-than", "30d")) == (set(), everything)
+    for name in ("d", "e"):
+        keep(stored, name, ["Mend the PARSER first."])
+    assert there("--older-than", "999999w") == set()
+    assert there("--match", "the parser") == {"d", "e"}
+    assert there("--match", "the parser", "--last", "1") == {"e"}
+    assert "none of 6 sessions in" in run("sessions", "--match", "zyzzyva").output

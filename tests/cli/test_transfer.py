@@ -4,34 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 import stat
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_cli.app import main
 from amplifier_context_cli.transfer.atif import read_atif, write_atif
 from amplifier_context_cli.transfer.claude_code import read_claude_code
 from amplifier_context_cli.transfer.codex import read_codex
 from amplifier_context_cli.transfer.conversation import UnknownFormat
-from amplifier_context_core import ContextManager, Entry, load_config, open_store
+from amplifier_context_core import ContextManager, Entry
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, result_text, results_of, text_of
+from tests.cli.kept import Message, in_session, messages, run
 from tests.messages import call, result, says, user, work
+from tests.pages import between, read
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
-def run(*arguments: str, fails: bool = False) -> str:
-    done = CliRunner().invoke(main, arguments)
-    assert (done.exit_code != 0) is fails, done.output
-    return done.output
+def imported(path: Path, text: str, *options: str, code: int | None = 0, at: str = "") -> str:
+    """Write a file, and import it; what that prints."""
+    path.write_text(text, encoding="utf-8")
+    return run("import", str(path), *options, code=code, at=at).output
 
 
-def claude_code(kind: str, content: Any, *, id: str | None = None, **more: Any) -> dict[str, Any]:
+def exported(name: str, kind: str = "messages", at: str = "") -> list[Message]:
+    """The lines of an export, each a value of JSON."""
+    return [json.loads(line) for line in run("export", name, "--format", kind, at=at).output.splitlines()]
+
+
+def claude_code(kind: str, content: Any, *, id: str | None = None, **more: Any) -> Message:
     """A line of a session of Claude Code."""
     message = {"role": kind, "content": content} | ({"id": id, "model": "claude"} if id else {})
     head = {"sessionId": "s", "uuid": "u", "timestamp": "2026-01-05T09:00:00.000Z"}
@@ -50,31 +58,57 @@ SESSION = [
 ]
 
 
+def as_lines(values: list[Any]) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
 def test_a_session_of_claude_code_comes_in_with_its_calls_and_results(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "0a1b.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in SESSION))
-    printed = run("import", str(file), "--store", url)
-    assert "0a1b in" in printed
-    assert "5 messages" in printed
+    printed = imported(tmp_path / "0a1b.jsonl", as_lines(SESSION))
+    for part in ("0a1b in", "5 messages", "report"):
+        assert part in printed
     assert "left out: 1 lines of side conversations" in printed
     assert "left out: 1 lines of the type file-history-snapshot" in printed
-    shown = [json.loads(line) for line in run("show", "0a1b", "--json", "--store", url).splitlines()]
+    shown = messages("0a1b")
     assert [one["role"] for one in shown] == ["user", "user", "assistant", "user", "assistant"]
     (made,) = calls_of(shown[2])
     (answered,) = results_of(shown[3])
     assert (made.id, made.name, answered.call_id) == ("t1", "Read", "t1")
-    assert "report" in printed
+    assert [block["type"] for block in shown[2]["content"]] == ["text", "tool_use"], "of one answer, one message"
+    assert shown[0]["metadata"]["source"] == "hook", "a text of the program is no person's"
+    assert "source" not in shown[1]["metadata"]
+    assert shown[2]["metadata"]["model"] == "claude"
 
 
-def test_blocks_of_one_answer_become_one_message_and_a_text_of_the_program_is_no_persons() -> None:
-    messages = read_claude_code(SESSION).messages
-    assert [block["type"] for block in messages[2]["content"]] == ["text", "tool_use"]
-    assert messages[0]["metadata"]["source"] == "hook"
-    assert "source" not in messages[1]["metadata"]
-    assert messages[2]["metadata"]["model"] == "claude"
+def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new user's path, on a session of Claude Code."""
+    block = between(read("README.md"), "steer")
+    export, *commands = [line for line in block.split("\n") if line and not line.startswith("```")]
+    name, _, value = export.removeprefix("export ").partition("=")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(name, value)
+    talk = [claude_code("user", "Fix the parser.")]
+    for number in range(320):
+        use = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"path": f"src/p{number}.py"}}
+        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"def f{number}(): ..\n" * 60}
+        talk += [claude_code("assistant", [use], id=f"a{number}"), claude_code("user", [result])]
+    talk.append(claude_code("assistant", [{"type": "text", "text": "Done."}], id="z"))
+    Path("session.jsonl").write_text(as_lines(talk))
+    said: dict[str, str] = {}
+    for command in commands:
+        program, *arguments = shlex.split(command, comments=True)
+        assert program == "amplifier-context"
+        said[" ".join(arguments)] = run(*arguments).output
+    assert "642 messages" in said["import session.jsonl"]
+    assert "of 200,000 tokens" in said["context session"]
+    dry, real = (re.findall(r"([\d,]+) → ([\d,]+)", text)[0] for key, text in said.items() if key.startswith("compact"))
+    assert dry == real
+    assert "chapter" in said["view session"]
+    assert "its originals are shown again" in said["undo session --yes"]
+    assert Path("report.html").stat().st_size > 10_000
+    assert json.loads(Path("session.atif.json").read_text())["schema_version"] == "ATIF-v1.8"
 
 
-def spoken(role: str, *parts: dict[str, str]) -> tuple[str, dict[str, Any]]:
+def spoken(role: str, *parts: dict[str, str]) -> tuple[str, Message]:
     return "response_item", {"type": "message", "role": role, "content": [*parts]}
 
 
@@ -96,16 +130,13 @@ ROLLOUT = [
 
 
 def test_a_rollout_of_codex_comes_in_with_its_calls_and_results(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "rollout-2026.jsonl"
     stamp = "2026-01-05T09:00:00.000Z"
     lines = [{"timestamp": stamp, "type": kind, "payload": payload} for kind, payload in ROLLOUT]
-    file.write_text("\n".join(map(json.dumps, lines)))
-    printed = run("import", str(file), "--store", url)
+    printed = imported(tmp_path / "rollout-2026.jsonl", as_lines(lines))
     for lost in ("1 images", "1 texts of reasoning", "1 lines of the type event_msg", "1 lines of the type compacted"):
         assert f"left out: {lost}" in printed
-    exported = run("export", "rollout-2026", "--format", "messages", "--store", url)
-    messages = [json.loads(line) for line in exported.splitlines()]
-    assert said(messages) == [
+    made = exported("rollout-2026")
+    assert said(made) == [
         ("user", "<environment_context>x</environment_context>", [], []),
         ("user", "Look.", [], []),
         (
@@ -118,10 +149,10 @@ def test_a_rollout_of_codex_comes_in_with_its_calls_and_results(url: str, tmp_pa
         ("tool", "", [], [("c2", "Done")]),
         ("assistant", "Seen.", [], []),
     ]
-    assert messages[0]["metadata"]["source"] == "hook"
-    assert (messages[2]["metadata"]["model"], messages[2]["metadata"]["timestamp"][:19]) == ("gpt-5-codex", stamp[:19])
+    assert made[0]["metadata"]["source"] == "hook"
+    assert (made[2]["metadata"]["model"], made[2]["metadata"]["timestamp"][:19]) == ("gpt-5-codex", stamp[:19])
     bare = [payload for kind, payload in ROLLOUT if kind == "response_item"]  # as the earliest versions wrote it
-    assert said(read_codex(bare).messages) == said(messages)
+    assert said(read_codex(bare).messages) == said(made)
 
 
 TRAJECTORY = {
@@ -147,16 +178,14 @@ TRAJECTORY = {
 
 
 def test_a_trajectory_of_an_earlier_version_is_read_and_what_it_loses_is_listed(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "trajectory.json"
-    file.write_text(json.dumps(TRAJECTORY))
-    printed = run("import", str(file), "--store", url, "--session", "run")
+    printed = imported(tmp_path / "trajectory.json", json.dumps(TRAJECTORY), "--session", "run")
     for lost in ("1 images", "1 texts of reasoning", "1 steps about compactions of the other program"):
         assert f"left out: {lost}" in printed
-    messages = [json.loads(line) for line in run("export", "run", "--format", "messages", "--store", url).splitlines()]
-    assert [one["role"] for one in messages] == ["system", "user", "assistant", "tool", "user"]
-    assert messages[2]["metadata"]["usage"]["input_tokens"] == 120
-    assert messages[2]["metadata"]["usage"]["cost_usd"] == "0.25"
-    assert messages[4]["metadata"]["source"] == "hook"
+    made = exported("run")
+    assert [one["role"] for one in made] == ["system", "user", "assistant", "tool", "user"]
+    usage = made[2]["metadata"]["usage"]
+    assert (usage["input_tokens"], usage["cost_usd"]) == (120, "0.25")
+    assert made[4]["metadata"]["source"] == "hook"
 
 
 def test_what_is_no_trajectory_of_version_1_is_refused_and_a_step_of_an_unknown_source_named() -> None:
@@ -201,8 +230,7 @@ LINES = objects(
 
 @given(st.lists(LINES | JSON, max_size=5), st.lists(RUN, max_size=3))
 def test_files_of_any_values_are_read_and_what_is_left_out_can_be_printed(lines: list[Any], steps: list[Any]) -> None:
-    for read in (read_codex, read_claude_code):
-        made = read(lines)
+    for made in (read_codex(lines), read_claude_code(lines)):
         assert all(isinstance(message["role"], str) for message in made.messages)
         assert all(what.isprintable() and len(what) < 80 for what in made.left_out)
     read_atif({"schema_version": "ATIF-v1.7", "steps": steps})
@@ -215,14 +243,7 @@ def test_a_result_finds_a_call_whose_id_is_a_number() -> None:
     assert (made[0]["tool_calls"][0]["id"], made[1]["tool_call_id"]) == ("7", "7")
 
 
-async def entries_of(messages: list[dict[str, Any]]) -> list[Entry]:
-    manager = ContextManager()
-    for message in messages:
-        await manager.add_message(message)
-    return list(manager.history.snapshot())
-
-
-def said(messages: list[dict[str, Any]]) -> list[Any]:
+def said(messages: list[Message]) -> list[Any]:
     """What messages say, whatever their shape."""
     return [
         (
@@ -243,8 +264,13 @@ STEPS = st.one_of(
 
 
 @given(st.lists(STEPS, min_size=1, max_size=8).map(lambda steps: [one for step in steps for one in step]))
-def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[dict[str, Any]]) -> None:
-    entries = asyncio.run(entries_of(messages))
+def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[Message]) -> None:
+    async def entries_of(manager: ContextManager) -> list[Entry]:
+        for message in messages:
+            await manager.add_message(message)
+        return list(manager.snapshot())
+
+    entries = in_session("memory:", entries_of)
     written = json.loads(json.dumps(write_atif("s", entries, "1")))
     assert [step["step_id"] for step in written["steps"]] == list(range(1, len(written["steps"]) + 1))
     back = read_atif(written)
@@ -252,28 +278,29 @@ def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[dict
     assert not back.left_out
 
 
-async def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chapters(url: str) -> None:
-    manager = ContextManager(load_config({"max_tokens": 3_000}), session_id="talk", store=open_store(url))
+def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chapters(url: str) -> None:
     places: list[int] = []  # messages before each compaction
-    for number in range(60):
-        await manager.add_message(user(f"Question {number}. " + "words " * 60))
-        await manager.get_messages_for_request()
-        places += [2 * number + 1] * (len(await manager.compactions()) - len(places))
-        await asyncio.sleep(0.002)  # times are kept in milliseconds
-        await manager.add_message(says(f"Answer {number}. " + "words " * 60))
-    rows = await manager.compactions()
-    chapters = [one["text"] for one in await manager.chapters()]
-    await manager.close()
-    written = json.loads(await asyncio.to_thread(run, "export", "talk", "--format", "atif", "--store", url))
+
+    async def talk(manager: ContextManager) -> tuple[list[Message], list[str]]:
+        for number in range(60):
+            await manager.add_message(user(f"Question {number}. " + "words " * 60))
+            await manager.get_messages_for_request()
+            places.extend([2 * number + 1] * (len(await manager.compactions()) - len(places)))
+            await asyncio.sleep(0.002)  # times are kept in milliseconds
+            await manager.add_message(says(f"Answer {number}. " + "words " * 60))
+        return await manager.compactions(), [one["text"] for one in await manager.chapters()]
+
+    done, chapters = in_session(url, talk, max_tokens=3_000)
+    (written,) = exported("one", "atif")
     steps = written["steps"]
     assert [one["step_id"] for one in steps] == list(range(1, len(steps) + 1))
     at = [index for index, one in enumerate(steps) if "context_management" in one["extra"]]
     assert [index - earlier for earlier, index in enumerate(at)] == places
     made = [one for one in steps if "context_management" in one["extra"]]
-    assert [one["timestamp"] for one in made] == [row["at"] for row in rows]
+    assert [one["timestamp"] for one in made] == [row["at"] for row in done]
     assert len(made) > 1
     assert {one["source"] for one in made} == {"system"}
-    for one, row in zip(made, rows, strict=True):
+    for one, row in zip(made, done, strict=True):
         management = one["extra"]["context_management"]
         assert (management["type"], management["boundary"]) == ("compaction", "replace")
         assert management["after_tokens"] == row["after_tokens"]
@@ -295,42 +322,31 @@ def test_a_text_that_another_program_put_into_the_context_is_read() -> None:
 
 
 @given(st.lists(STEPS, min_size=1, max_size=6).map(lambda steps: [one for step in steps for one in step]))
-def test_exported_messages_come_in_again_as_they_were(messages: list[dict[str, Any]]) -> None:
-    import tempfile
-
+@settings(max_examples=settings().max_examples // 2)
+def test_exported_messages_come_in_again_as_they_were(talk: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, target, file = f"jsonl:{folder}/a", f"sqlite:{folder}/b.db", f"{folder}/out.jsonl"
-        (Path(folder) / "in.json").write_text(json.dumps({"messages": messages}))
-        run("import", f"{folder}/in.json", "--session", "s", "--store", source)
-        run("export", "s", "--format", "messages", "-o", file, "--store", source)
-        run("import", file, "--session", "s", "--store", target)
-        again = run("export", "s", "--format", "messages", "--store", target)
+        imported(Path(folder) / "in.json", json.dumps({"messages": talk}), "--session", "s", at=source)
+        run("export", "s", "--format", "messages", "-o", file, at=source)
+        run("import", file, "--session", "s", at=target)
+        again = run("export", "s", "--format", "messages", at=target).output
         assert again == Path(file).read_text(encoding="utf-8")
 
 
-def test_what_show_prints_as_json_comes_in_without_its_marks(filled: str, tmp_path: Path) -> None:
-    file = tmp_path / "shown.jsonl"
-    file.write_text(run("show", "two", "--json", "--last", "5", "--store", filled))
-    run("import", str(file), "--store", filled)
-    shown = [json.loads(line) for line in run("show", "shown", "--json", "--store", filled).splitlines()]
-    assert [one["mark"] for one in shown] == ["m1", "m2", "m3", "m4", "m5"]
-    assert "mark" not in json.loads(run("export", "shown", "--format", "messages", "--store", filled).splitlines()[0])
-
-
-def test_a_system_prompt_beside_the_messages_is_the_first_message(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "request.json"
-    file.write_text(json.dumps({"system": "Be careful.", "messages": [user("Go on.")]}))
-    run("import", str(file), "--store", url)
-    first = json.loads(run("export", "request", "--format", "messages", "--store", url).splitlines()[0])
+def test_what_show_prints_as_json_and_a_request_with_its_system_prompt_come_in(filled: str, tmp_path: Path) -> None:
+    imported(tmp_path / "shown.jsonl", as_lines(messages("two", "--last", "5")))
+    assert [one["mark"] for one in messages("shown")] == ["m1", "m2", "m3", "m4", "m5"]
+    assert "mark" not in exported("shown")[0]
+    imported(tmp_path / "request.json", json.dumps({"system": "Be careful.", "messages": [user("Go on.")]}))
+    first = exported("request")[0]
     assert (first["role"], first["content"]) == ("system", "Be careful.")
 
 
 def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "in.json"
     seen = user([{"type": "text", "text": "Look."}, {"type": "image", "source": {}}])
-    file.write_text(json.dumps([*work(2), call("x"), result("x", "```\n# not a heading\n````"), seen]))
-    run("import", str(file), "--session", "s", "--store", url)
-    printed = run("export", "s", "--format", "markdown", "-o", str(tmp_path / "s.md"), "--store", url)
+    talk = [*work(2), call("x"), result("x", "```\n# not a heading\n````"), seen]
+    imported(tmp_path / "s.json", json.dumps(talk))
+    printed = run("export", "s", "--format", "markdown", "-o", str(tmp_path / "s.md")).output
     assert "left out: 1 blocks of the type image\n" in printed
     page = (tmp_path / "s.md").read_text()
     assert page.count("\n## m") == 8
@@ -352,28 +368,24 @@ def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_p
 def test_a_file_of_no_known_format_or_message_is_named_and_makes_no_session(
     url: str, tmp_path: Path, text: str, said_of_it: str
 ) -> None:
-    file = tmp_path / "odd.json"
-    file.write_text(text)
-    assert said_of_it in run("import", str(file), "--store", url, fails=True)
+    assert said_of_it in imported(tmp_path / "odd.json", text, code=None)
 
 
 def test_a_message_that_cannot_be_stored_is_named_and_a_session_that_exists_is_not_added_to(
     url: str, tmp_path: Path
 ) -> None:
-    file = tmp_path / "in.json"
-    file.write_text(json.dumps([user("Go on."), {"role": "wizard", "content": "?"}, says("Done.")]))
-    printed = run("import", str(file), "--store", url)
+    text = json.dumps([user("Go on."), {"role": "wizard", "content": "?"}, says("Done.")])
+    printed = imported(tmp_path / "in.json", text)
     assert "message 2 is left out: " in printed
     assert "2 messages" in printed
-    before = run("show", "in", "--store", url)
-    assert "--session" in run("import", str(file), "--store", url, fails=True)
-    assert run("show", "in", "--store", url) == before
+    before = messages("in")
+    assert "--session" in imported(tmp_path / "in.json", text, code=None)
+    assert messages("in") == before
 
 
 def test_lone_surrogates_come_in_and_are_shown_in_a_report(url: str, tmp_path: Path) -> None:
-    file = tmp_path / "in.json"
-    file.write_text('[{"role": "user", "content": "a \\ud800 b"}, {"role": "assistant", "content": "\\udfff"}]')
-    assert "2 messages" in run("import", str(file), "--store", url)
-    run("report", "in", "-o", str(tmp_path / "page.html"), "--store", url)
+    text = '[{"role": "user", "content": "a \\ud800 b"}, {"role": "assistant", "content": "\\udfff"}]'
+    assert "2 messages" in imported(tmp_path / "in.json", text)
+    run("report", "in", "-o", str(tmp_path / "page.html"))
     for name in ("markdown", "messages", "atif"):
-        run("export", "in", "--format", name, "-o", str(tmp_path / name), "--store", url)
+        run("export", "in", "--format", name, "-o", str(tmp_path / name))

@@ -1,201 +1,265 @@
-"""The commands `view`, `explain` and `search` on a stored session that was compacted."""
+"""What a stored session shows, and the commands that change it: compactions, pins, undo."""
 
 from __future__ import annotations
 
-import asyncio
-import json
 import re
+from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import open_store
-from tests.cli.kept import keep, run_at, viewed
+from amplifier_context_core import ContextManager
+from amplifier_context_core.stores import Store
+from tests.cli.kept import Message, in_session, in_store, keep, rows, run, viewed
 from tests.managers import ask, feed
-from tests.messages import rounds, says, work
+from tests.messages import rounds, says, text, user, work
 
 
-async def kept(url: str) -> tuple[ContextManager, str]:
-    store = open_store(url, durability="none")
-    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=store)
-    for message in work(30, output=1_500):
-        await feed(manager, [message])
-        if message["role"] == "tool":
-            await ask(manager)
-    await manager.close()
-    reopened = ContextManager(load_config({"max_tokens": 6_000}), session_id="one", store=store)
-    shown = json.dumps(await ask(reopened))
-    await reopened.close()
-    return reopened, shown
+def grow(url: str, more: list[Message] | None = None, **config: Any) -> None:
+    """Keep a session that was compacted several times."""
 
-
-def test_view_prints_what_the_next_request_would_show(url: str) -> None:
-    _, shown = asyncio.run(kept(url))
-    assert json.dumps(viewed(url, "one")) == shown
-    text = run_at(url, "view", "one")
-    marks = [json.loads(line)["mark"] or "-" for line in run_at(url, "view", "one", "--json").splitlines()]
-    assert marks == [line.split()[0] for line in text.splitlines()[: len(marks)]]
-    assert "m1 user" in text
-    assert "--chapter m" in text
-
-
-def test_a_chapter_is_printed_word_for_word_by_any_mark_in_it(url: str) -> None:
-    manager, _ = asyncio.run(kept(url))
-    (chapter, *_) = asyncio.run(manager.chapters())
-    for mark in (chapter["mark"], chapter["to"]):
-        assert run_at(url, "view", "one", "--chapter", mark).strip() == chapter["text"]
-    assert "no chapter of the view has m999" in run_at(url, "view", "one", "--chapter", "m999", fails=True)
-    assert "--chapter" in run_at(url, "view", "one", "--chapter", "x", fails=True)
-
-
-def test_context_says_how_full_the_window_is(url: str) -> None:
-    manager, _ = asyncio.run(kept(url))
-    usage = json.loads(run_at(url, "context", "one", "--json"))
-    expected = asyncio.run(manager.usage())
-    assert usage.pop("spent") == []
-    assert {**usage, "reported": None} == {**expected, "reported": None}
-    short = run_at(url, "context", "one", "--short")
-    assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
-    rows = run_at(url, "context", "one").split("\n")
-    assert rows[0] == short.strip()
-    assert [row.split()[0] for row in rows[1:8]] == [*usage["kinds"], "free"]
-    larger = json.loads(run_at(url, "context", "one", "--budget", "20k", "--json"))
-    assert larger["size"] == 20_000
-
-
-def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asyncio.run(kept(url))
-    monkeypatch.setenv("COLUMNS", "70")
-    text = run_at(url, "explain", "one")
-    assert max(map(len, text.splitlines())) <= 70
-    facts = " ".join(text.split())
-    assert all(fact in facts for fact in ("compacted above", "must stay: m1 (task), ", " tokens saved; chapters have "))
-    assert "of 6,000 tokens" in text
-    assert "folded" in text
-    report = json.loads(run_at(url, "explain", "one", "--json"))
-    assert {row["state"] for row in report["rounds"]} >= {"folded", "kept"}
-
-
-async def of_short_rounds(url: str) -> None:
-    manager = ContextManager(load_config({"max_tokens": 2_000}), session_id="one", store=open_store(url))
-    for number in range(120):
-        await feed(manager, [{"role": "user", "content": f"step_{number}?"}, *rounds(1, start=number, output=4)])
-        await ask(manager)
-    await manager.close()
-
-
-def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: str) -> None:
-    why = "of a short round the line may be longer than the round was"
-    asyncio.run(of_short_rounds(url))
-    text = run_at(url, "explain", "one")
-    sizes = [
-        [int(size.replace(",", "")) for size in found] for found in re.findall(r"folded +([\d,]+) → +([\d,]+)", text)
-    ]
-    assert any(after > before for before, after in sizes)
-    assert why in " ".join(text.split())
-
-
-def test_search_finds_messages_that_the_view_does_not_show(url: str) -> None:
-    asyncio.run(kept(url))
-    assert "m7 tool" in run_at(url, "search", "one", "line_2")
-    hits = [json.loads(line) for line in run_at(url, "search", "one", "line_2", "--limit", "3", "--json").splitlines()]
-    assert hits[0]["mark"] == "m7"
-    assert "has no message with" in run_at(url, "search", "one", "nowhere_at_all")
-
-
-def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
-    keep(
-        url, "one", ["the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go", f"{'x' * 900} heron, {'y' * 900}"]
-    )
-    assert "m1 user       the turbo encabulator, number 7" in run_at(url, "search", "one", "encabulator number 7")
-    assert "the turbo encabulator" in run_at(url, "search", "one", '"turbo encabulator"', "us")
-    assert " heron, " in run_at(url, "search", "one", "heron?")
-
-
-def test_looking_at_a_session_changes_nothing(url: str) -> None:
-    async def stored() -> tuple[object, object]:
-        store = open_store(url, durability="none")
-        found = (await store.read("one", 0, 10_000), await store.load_checkpoint("one"))
-        await store.close()
-        return found
-
-    asyncio.run(kept(url))
-    before = asyncio.run(stored())
-    run_at(url, "view", "one")
-    run_at(url, "explain", "one", "--budget", "2000")
-    run_at(url, "search", "one", "line_2")
-    assert asyncio.run(stored()) == before
-
-
-def test_with_a_budget_the_view_is_what_would_be_sent(url: str) -> None:
-    async def sent() -> list[dict[str, object]]:
-        store = open_store(url, durability="none")
-        manager = ContextManager(load_config({"max_tokens": 2_000}), session_id="one", store=store)
-        view = await ask(manager)
-        await manager.close()
-        return view
-
-    asyncio.run(kept(url))
-    small = viewed(url, "one", "--budget", "2k")
-    report = json.loads(run_at(url, "explain", "one", "--budget", "2,000", "--json"))
-    assert len(small) < len(viewed(url, "one"))
-    assert report["view"]["tokens"] <= report["view"]["budget"] == 2_000
-    assert small == asyncio.run(sent())
-    assert "'lots' is not a number of tokens" in run_at(url, "view", "one", "--budget", "lots", fails=True)
-
-
-def test_commands_use_the_settings_of_the_session(url: str) -> None:
-    sizes = {"max_tokens": 6_000, "compact_threshold": 0.7, "target_usage": 0.3}
-    settings = {**sizes, "token_counter": "heuristic", "merge_consecutive": True}
-
-    async def made() -> tuple[str, int, object]:
-        store = open_store(url, durability="none")
-        manager = ContextManager(load_config(settings), session_id="one", store=store)
+    async def fill(manager: ContextManager) -> None:
         for message in work(30, output=1_500):
             await feed(manager, [message])
             if message["role"] == "tool":
                 await ask(manager)
-        await feed(manager, [{"role": "user", "content": "Stop."}, {"role": "user", "content": "Go on."}])
-        await manager.close()
-        reopened = ContextManager(load_config(settings), session_id="one", store=store)
-        shown, report = json.dumps(await ask(reopened)), await reopened.explain()
-        await reopened.close()
-        return shown, report["view"]["tokens"], report["view"]["why"]
+        await feed(manager, more or [])
 
-    shown, tokens, threshold = asyncio.run(made())
-    assert json.dumps(viewed(url, "one")) == shown
-    report = json.loads(run_at(url, "explain", "one", "--json"))
-    assert report["view"]["tokens"] == tokens
-    assert report["view"]["why"] == threshold
+    in_session(url, fill, **config)
 
 
-def test_all_sessions_are_searched_and_one_that_cannot_be_read_is_named(filled: str) -> None:
-    found = [
-        json.loads(line) for line in run_at(filled, "search", "--all", "file", "--json", "--limit", "2").splitlines()
-    ]
-    assert {one["session_id"] for one in found} == {"one", "two"}
-    assert len(found) == 4
-    printed = run_at(filled, "search", "--all", "file")
-    assert any(line.startswith("one m") for line in printed.splitlines())
-    assert "no session of" in run_at(filled, "search", "--all", "zyzzyva")
-    assert "name a session and words" in run_at(filled, "search", "one", fails=True)
+@pytest.fixture
+def grown(url: str) -> str:
+    grow(url)
+    return url
+
+
+# -- view, context, explain, search: they change nothing ---------------------------------------------------------------
+
+
+def test_view_prints_what_the_next_request_would_show_and_a_chapter_by_any_mark_in_it(grown: str) -> None:
+    assert viewed("one") == in_session(grown, ask)
+    shown = run("view", "one").output
+    marks = [row["mark"] or "-" for row in rows("view", "one")]
+    assert marks == [line.split()[0] for line in shown.splitlines()[: len(marks)]]
+    assert "m1 user" in shown
+    assert "--chapter m" in shown
+    (chapter, *_) = in_session(grown, ContextManager.chapters)
+    for mark in (chapter["mark"], chapter["to"]):
+        assert run("view", "one", "--chapter", mark).output.strip() == chapter["text"]
+    assert "no chapter of the view has m999" in run("view", "one", "--chapter", "m999", code=1).output
+    assert "--chapter" in run("view", "one", "--chapter", "x", code=2).output
+
+
+def test_context_says_how_full_the_window_is(grown: str) -> None:
+    (usage,) = rows("context", "one")
+    assert usage.pop("spent") == []
+    assert {**usage, "reported": None} == {**in_session(grown, ContextManager.usage), "reported": None}
+    short = run("context", "one", "--short").output
+    assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
+    lines = run("context", "one").output.split("\n")
+    assert lines[0] == short.strip()
+    assert [line.split()[0] for line in lines[1:8]] == [*usage["kinds"], "free"]
+    assert rows("context", "one", "--budget", "20k")[0]["size"] == 20_000
+
+
+def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
+    grown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    shown = run("explain", "one").output
+    assert max(map(len, shown.splitlines())) <= 70
+    facts = " ".join(shown.split())
+    assert all(fact in facts for fact in ("compacted above", "must stay: m1 (task), ", " tokens saved; chapters have "))
+    assert "of 6,000 tokens" in facts
+    assert {row["state"] for row in rows("explain", "one")[0]["rounds"]} >= {"folded", "kept"}
+
+
+def test_explain_says_why_a_folded_round_may_have_more_tokens_than_before(url: str) -> None:
+    async def of_short_rounds(manager: ContextManager) -> None:
+        for number in range(120):
+            await feed(manager, [user(f"step_{number}?"), *rounds(1, start=number, output=4)])
+            await ask(manager)
+
+    in_session(url, of_short_rounds, max_tokens=2_000)
+    shown = run("explain", "one").output.replace(",", "")
+    assert any(int(after) > int(before) for before, after in re.findall(r"folded +(\d+) → +(\d+)", shown))
+    assert "of a short round the line may be longer than the round was" in " ".join(shown.split())
+
+
+def test_search_finds_messages_that_the_view_does_not_show(grown: str) -> None:
+    assert "m7 tool" in run("search", "one", "line_2").output
+    assert rows("search", "one", "line_2", "--limit", "3")[0]["mark"] == "m7"
+    assert "has no message with" in run("search", "one", "nowhere_at_all").output
+
+
+def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
+    words = "the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go"
+    keep(url, "one", [words, f"{'x' * 900} heron, {'y' * 900}"])
+    best = "m1 user       the turbo encabulator, number 7"
+    assert best in run("search", "one", "encabulator number 7").output
+    assert "the turbo encabulator" in run("search", "one", '"turbo encabulator"', "us").output
+    assert " heron, " in run("search", "one", "heron?").output
+
+
+def test_all_sessions_are_searched(filled: str) -> None:
+    found = rows("search", "--all", "file", "--limit", "2")
+    assert [one["session_id"] for one in found].count("one") == [one["session_id"] for one in found].count("two") == 2
+    assert any(line.startswith("one m") for line in run("search", "--all", "file").output.splitlines())
+    assert "no session of" in run("search", "--all", "zyzzyva").output
+    assert "name a session and words" in run("search", "one", code=2).output
+
+
+def test_looking_at_a_session_changes_nothing(grown: str) -> None:
+    async def stored(store: Store) -> tuple[object, object]:
+        return await store.read("one", 0, 10_000), await store.load_checkpoint("one")
+
+    before = in_store(grown, stored)
+    for command in ("view one", "explain one --budget 2000", "search one line_2"):
+        run(*command.split())
+    assert in_store(grown, stored) == before
+
+
+def test_with_a_budget_the_view_is_what_would_be_sent(grown: str) -> None:
+    small = viewed("one", "--budget", "2k")
+    (report,) = rows("explain", "one", "--budget", "2,000")
+    assert len(small) < len(viewed("one"))
+    assert report["view"]["tokens"] <= report["view"]["budget"] == 2_000
+    assert small == in_session(grown, ask, max_tokens=2_000)
+    assert "'lots' is not a number of tokens" in run("view", "one", "--budget", "lots", code=2).output
+
+
+def test_commands_use_the_settings_of_the_session(url: str) -> None:
+    settings = {"token_counter": "heuristic", "compact_threshold": 0.7, "target_usage": 0.3, "merge_consecutive": True}
+    grow(url, [user("Stop."), user("Go on.")], **settings)
+    shown = in_session(url, ask, **settings)
+    report = in_session(url, ContextManager.explain, **settings)["view"]
+    assert viewed("one") == shown
+    (printed,) = rows("explain", "one")
+    assert (printed["view"]["tokens"], printed["view"]["why"]) == (report["tokens"], report["why"])
 
 
 def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url: str) -> None:
     usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
     answers = [
-        says("Yes.") | {"metadata": {"model": model, "usage": {**usage, "cost_usd": cost}}}
+        says("Yes.", metadata={"model": model, "usage": {**usage, "cost_usd": cost}})
         for model, cost in (("a", "0.10"), ("a", "0.047"), ("b", "0.1"), ("b", None))
     ]
     keep(url, "one", [*work(1), *answers])
-    spent = json.loads(run_at(url, "context", "one", "--json"))["spent"]
-    assert [(one["model"], one["answers"], one["input_tokens"], one["cost_usd"]) for one in spent] == [
-        ("a", 2, 2_000, "0.147"),
-        ("b", 2, 2_000, None),
+    spent = [
+        (one["model"], one["answers"], one["input_tokens"], one["cost_usd"])
+        for one in rows("context", "one")[0]["spent"]
     ]
-    shown = " ".join(run_at(url, "context", "one").split())
+    assert spent == [("a", 2, 2_000, "0.147"), ("b", 2, 2_000, None)]
+    shown = " ".join(run("context", "one").output.split())
     tokens = "2 answers, 2,000 input tokens (80% read from the cache), 20 output"
     assert f"so far, a: {tokens}, 0.15 USD so far, b: {tokens}" in shown
     assert not shown.endswith("USD")
+
+
+# -- compact, undo, pin, unpin, pins -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(url: str) -> str:
+    """A session with one request, which nothing was compacted for."""
+
+    async def fill(manager: ContextManager) -> None:
+        await ask(await feed(manager, work(30, output=1_500)))
+
+    in_session(url, fill, max_tokens=20_000)
+    return url
+
+
+def used() -> int:
+    return rows("context", "one")[0]["used"]
+
+
+def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(session: str) -> None:
+    before = used()
+    (said,) = rows("compact", "one", "--dry-run")
+    assert said["after_tokens"] < said["before_tokens"] == before
+    assert "would be folded: " in run("compact", "one", "--dry-run").output
+    (small,) = rows("compact", "one", "--dry-run", "--budget", "5k")
+    assert small["after_tokens"] < 5_000 < small["before_tokens"] == before == used()
+    (done,) = rows("compact", "one")
+    assert (done["before_tokens"], done["after_tokens"]) == (said["before_tokens"], said["after_tokens"])
+    assert used() == done["after_tokens"]
+
+
+def test_only_what_is_between_the_marks_changes(session: str) -> None:
+    (done,) = rows("compact", "one", "--from", "m20", "--to", "m31")
+    assert done["compacted"]
+    assert done["rounds"]
+    assert all(20 <= int(row["mark"][1:]) <= 31 for row in done["rounds"])
+    assert {f"m{seq}" for seq in range(1, 20)} <= {row["mark"] for row in rows("view", "one")}
+    assert "no mark" in run("compact", "one", "--from", "20", code=2).output
+
+
+def test_the_log_of_compactions_is_kept_with_the_session(session: str) -> None:
+    assert run("explain", "one", "--history").output == "one was not compacted\n"
+    run("compact", "one")
+    (row,) = rows("explain", "one", "--history")
+    assert row["trigger"] == "manual"
+    assert row["after_tokens"] < row["before_tokens"]
+    assert "fold" in row["strategies"]
+    assert "manual, " in run("explain", "one", "--history").output
+
+
+def test_undo_takes_it_back_and_shows_the_originals_of_the_newest_chapter(session: str) -> None:
+    def shows_chapters() -> bool:
+        return "<context_record>" in text(in_session(session, ask, max_tokens=20_000))
+
+    before = used()
+    run("compact", "one")
+    compacted = used()
+    assert compacted < before
+    assert shows_chapters()
+    assert "newest compaction of one back?" in run("undo", "one", code=1).output
+    assert "mark" in run("undo", "one", "--yes", "twelve", code=2).output
+    assert used() == compacted
+    assert "its originals are shown again" in run("undo", "one", "--yes").output
+    assert used() == before
+    assert not shows_chapters()
+    assert "nothing is folded" in run("undo", "one", "--yes", code=1).output
+
+
+LOW = {"compact_threshold": 0.3, "target_usage": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "fits"),
+    [
+        ({"token_counter": "heuristic", "target_usage": 0.2}, (), True),
+        (LOW, (), False),
+        (LOW, ("--budget", "64k"), True),
+    ],
+)
+def test_undo_uses_the_settings_of_the_session_and_a_budget(
+    url: str, config: dict[str, Any], options: tuple[str, ...], fits: bool
+) -> None:
+    """With the settings of another session its checkpoint would not be used, or the originals would seem to fit."""
+
+    async def fill(manager: ContextManager) -> None:
+        await ask(await feed(manager, work(12, output=900)))
+        await manager.compact()
+
+    in_session(url, fill, **config)
+    assert ("its originals are shown again" in run("undo", "one", "--yes", *options).output) is fits
+
+
+def test_nothing_to_free_is_an_error_that_says_so(url: str) -> None:
+    keep(url, "one", work(1))
+    said = run("compact", "one", code=1).output
+    assert "nothing could be freed" in said
+    assert "of 200,000 tokens; --budget names a smaller window" in said
+
+
+def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session: str) -> None:
+    assert "m4 pinned" in run("pin", "one", "m4").output
+    assert run("pins", "one").output.split()[0] == rows("pins", "one")[0]["mark"] == "m4"
+    run("compact", "one")
+    assert "m4" in {row["mark"] for row in rows("view", "one")}
+    run("unpin", "one", "m4")
+    assert run("pins", "one").output == "one has no pins\n"
+    assert "m999" in run("pin", "one", "m999", code=1).output
+    assert "no mark" in run("pin", "one", "4", code=1).output

@@ -33,7 +33,7 @@ from amplifier_context_core.messages.usage import Usage, measured, usage_of
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.sent_views import SentViews
+from amplifier_context_core.view.sent_view import SentViews
 from tests.managers import new_manager
 from tests.messages import result, says, user
 

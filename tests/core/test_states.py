@@ -22,7 +22,7 @@ from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, recalled_size
 from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
-from amplifier_context_core.view.chapter_carriers import carrier_of, sent_tokens, with_carrier, without_carriers
+from amplifier_context_core.view.candidate import carrier_of, sent_tokens, with_carrier, without_carriers
 from tests.core.drafts import draft, rounds, segments, transcript
 from tests.messages import Message, call, result, says, user
 

@@ -20,7 +20,7 @@ from amplifier_context_core.messages.timestamps import utc_now
 from amplifier_context_core.transcript.alignment import Alignment, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.pins import check_pin
+from amplifier_context_core.view.directions import check_pin
 from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, system, user
 

@@ -10,19 +10,13 @@ from amplifier_context_testing import WordCounter
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
 from lab.managers import Manager, Opened
+from tests.messages import says as says
+from tests.messages import user as user
 
 
 def scale() -> TokenScale:
     """A scale that counts words."""
     return TokenScale(WordCounter())
-
-
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def says(text: str) -> Message:
-    return {"role": "assistant", "content": text}
 
 
 def calls(name: str, arguments: dict[str, Any], call_id: str = "c1") -> Message:

@@ -6,12 +6,13 @@ that reuse, orphans, late and missing results are the rule and not the exception
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
 
 from amplifier_context_core.rendering.thinking import without_thinking
-from tests.messages import SIGNED
+from tests.messages import IMAGE, PNG_1X1, SIGNED, block, says, user
 
 Message = dict[str, Any]
 Step = list[Message]
@@ -20,7 +21,6 @@ UNSAFE_IDS = ["functions.bash:0", "call 1", "call_1|fc_" + "0" * 90, "a\x00b", "
 UNSAFE_NAMES = ["web.search", "my tool", "1st", "n" * 200, "\u691c\u7d22", "multi_tool_use.parallel"]
 IDS = st.sampled_from(["a", "b", "call_1", "call_2", "toolu_01", *UNSAFE_IDS])
 NAMES = st.sampled_from(["read", "bash", "search", "", *UNSAFE_NAMES])
-PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGNgAAAAAgABSK+kcQAAAABJRU5ErkJggg=="
 
 WEIRD = st.sampled_from(
     [
@@ -54,10 +54,18 @@ OUTPUTS = st.one_of(
     TEXTS,
     st.builds(lambda text, times: (text + "\n") * times, WORDS, st.integers(1, 60)),
 )
-SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
-JSON = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, TEXTS)
+
+
+def json_of(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
+    """Any value of JSON, with texts of this kind."""
+    scalars = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, texts)
+    keys = st.text(max_size=6)
+    return st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3))
+
+
+JSON = json_of(TEXTS)
 ARGUMENTS = st.one_of(
     st.fixed_dictionaries({"path": st.sampled_from(["src/a.py", "docs/b.md"])}),
     st.dictionaries(st.sampled_from(["path", "text", "n"]), SCALARS, max_size=3),
@@ -81,13 +89,13 @@ METADATA = st.sampled_from(
 
 def text_blocks(texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrategy[Message]:
     """Text blocks, empty ones too."""
-    return st.builds(lambda text: {"type": "text", "text": text}, texts)
+    return texts.map(block)
 
 
 IMAGES = st.sampled_from(
     [
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
-        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+        IMAGE,
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_1X1}"}},
         {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
         {"type": "image_url", "image_url": None},
         {"type": "image", "source": {}},
@@ -137,13 +145,11 @@ def callings(draw: st.DrawFn, role: str = "assistant", ids: st.SearchStrategy[st
     if shape == "openai":
         broken = draw(st.sampled_from([None, None, None, '{"path": ', "[1]", "", None]))
         message["tool_calls"] = [
-            {
-                "id": call,
-                "type": "function",
-                "function": {"name": name, "arguments": broken if broken is not None else _json(arguments)},
-            }
+            {"id": call, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
             for call, name, arguments in calls
         ]
+        for listed in message["tool_calls"] if broken is not None else ():
+            listed["function"]["arguments"] = broken
     else:
         thoughts = draw(st.lists(THINKING, max_size=2))
         texts = [{"type": "text", "text": text}] if text is not None else []
@@ -211,18 +217,12 @@ def call_ids(message: Message) -> list[str]:
     return listed + [call for call in blocks if call not in listed]
 
 
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
-
-
 USERS = plain_messages(st.just("user"))
 ASSISTANTS = plain_messages(st.just("assistant"))
 OTHERS = plain_messages(st.sampled_from(["system", "developer", "function"]))
 ORDERLY_STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda text: [{"role": "user", "content": text}], WORDS),
-    st.builds(lambda text: [{"role": "assistant", "content": text}], WORDS),
+    WORDS.map(lambda text: [user(text)]),
+    WORDS.map(lambda text: [says(text)]),
     rounds(),
     rounds(),
 )
@@ -236,13 +236,13 @@ ANY_STEPS: st.SearchStrategy[Step] = st.one_of(
     results().map(lambda message: [message]),  # an orphan, or a late one
     gathered_results().map(lambda message: [message]),
     callings("user").map(lambda message: [message]),
-    st.builds(lambda text: [{"role": "user", "content": text}], WORDS),
+    WORDS.map(lambda text: [user(text)]),
 )
 
 
 def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 14) -> st.SearchStrategy[list[Step]]:
     """Steps of a conversation that has a human message somewhere, for without one there is nothing to send."""
-    human: Step = [{"role": "user", "content": "Please fix src/loader/cache_core.py."}]
+    human: Step = [user("Please fix src/loader/cache_core.py.")]
     return st.builds(
         lambda before, after: [*before, human, *after],
         st.lists(steps, max_size=3),

@@ -22,20 +22,14 @@ from typing import Any
 from amplifier_core import HookResult
 from amplifier_core.hooks import HookRegistry
 
-from amplifier_context_core import (
-    ContextError,
-    ContextManager,
-    Plugins,
-    approx_token_counter,
-    count_tokens,
-    load_config,
-)
+from amplifier_context_core import ContextError, ContextManager, Plugins, load_config
 from amplifier_context_core.events import COMPACTION, POST_COMPACT, PRE_COMPACT
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.thinking_checker import BoundThinkingChecker
+from tests.laws.managers import counting
 from tests.managers import ToolHost
 
 Message = dict[str, Any]
@@ -332,12 +326,7 @@ class HostileHost:
         await self.manager.set_messages(await self.manager.get_messages())
 
     async def _measured(self) -> dict[str, Any]:
-        async def count(view: list[Message]) -> dict[str, Any]:
-            tokens = count_tokens(view, approx_token_counter)
-            measurement = {"kind": "provider_count", "source": "test", "input_tokens": tokens}
-            limits = {"estimated_input_tokens": tokens, "input_limit_tokens": self._budget + 500}
-            return {"dispatch": view, "budget_decision": {**limits, "measurement": measurement}}
-
+        count = counting(limit=self._budget + 500)
         return await self.manager.measured_request_view(provider=PROVIDER, count_view=count)
 
 

@@ -9,33 +9,23 @@ import asyncio
 import copy
 import json
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import ANY
 
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ContextManager,
-    Entry,
-    PinRefused,
-    Plugins,
-    approx_token_counter,
-    count_message_tokens,
-    count_tokens,
-    load_config,
-)
+from amplifier_context_core import ContextManager, Entry, PinRefused, count_message_tokens
 from amplifier_context_core.events import PREFIX_CHANGED
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.parsing import copy_message
 from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_testing import check_request
 from tests.manager.measured import state_of
 
 from .histories import ANY_STEPS, WORDS, Message, conversations, flat
-
-NOW = "2026-01-01T00:00:00.000+00:00"
+from .managers import counting, new_manager, tokens_of, valid
 
 CLIPPED = (" characters cut", " left out for want of room")  # what a clipped text has in place of the rest
 
@@ -94,8 +84,6 @@ class Hooks:
 
     async def emit(self, event: str, data: dict[str, Any]) -> Any:
         """Answer as the kernel's registry does."""
-        from types import SimpleNamespace
-
         self.changed |= event == PREFIX_CHANGED
         action = "deny" if self.deny and event == "context:pre_compact" else "continue"
         return SimpleNamespace(action=action, reason=None, data=data, context_injection=None, ephemeral=False)
@@ -130,15 +118,7 @@ class Driver:
 
     def _new_manager(self) -> ContextManager:
         self.handed_out = None
-        store: Store = self.make_store()
-        return ContextManager(
-            load_config({"token_counter": "heuristic", **self.config}),
-            session_id=self.session_id,
-            hooks=self.hooks,
-            store=store,
-            plugins=Plugins(),
-            clock=lambda: NOW,
-        )
+        return new_manager(self.make_store(), self.session_id, kindred=True, hooks=self.hooks, **self.config)
 
     async def run(self, first: list[Message], todo: list[Operation]) -> None:
         """Carry out a session to its end; always closes the store."""
@@ -262,16 +242,8 @@ class Driver:
         people = [entry.message.get("content") for entry in self.manager.snapshot() if entry.human]
         retained = [text for text in people if isinstance(text, str) and text.strip()][:1] if retains else []
 
-        async def count(view: list[Message]) -> dict[str, Any]:
-            tokens = count_tokens(view, approx_token_counter) * percent // 100
-            decision = {"estimated_input_tokens": tokens, "input_limit_tokens": 10**9}
-            measurement = {"kind": "provider_count", "source": "test", "input_tokens": tokens}
-            return {"dispatch": object(), "budget_decision": {**decision, "measurement": measurement}}
-
-        result = await self.manager.measured_request_view(count_view=count, retain_contents=retained)
-        view = result["base_view"]
-        if any(message["role"] not in ("system", "developer") for message in view):
-            assert check_request(view) == []
+        result = await self.manager.measured_request_view(count_view=counting(percent), retain_contents=retained)
+        view = valid(result["base_view"])
         if commits:
             assert await result["transaction"].commit()
             self._another_prefix_is_announced(view)
@@ -331,10 +303,9 @@ class Driver:
         self._another_prefix_is_announced(view)
         if (manager.compactor.compactions, len(manager.snapshot())) != before:  # a shorter list of items may be added
             self.last.clear()
-        if any(message["role"] not in ("system", "developer") for message in view):
-            assert check_request(view) == []
+        valid(view)
         report = await manager.explain()
-        assert count_tokens(view, approx_token_counter) == report["view"]["counted"]
+        assert tokens_of(*view) == report["view"]["counted"]
         last = manager.compactor.last_sent
         assert (last is not None and last.counted <= last.limits.capacity) or "overflow" in manager.warnings.kinds
         await self._everything_is_accounted_for(report)

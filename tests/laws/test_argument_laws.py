@@ -10,20 +10,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config, open_store
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.messages.parsing import arguments_of, calls_of, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_testing import check_request
 from tests.core.drafts import rounds
+from tests.managers import feed
 from tests.messages import Message, result, user
 
-SCALARS = (
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
-)
-VALUES = st.recursive(
-    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3)
-)
+from .histories import json_of
+from .managers import new_manager
+
+VALUES = json_of(st.text(max_size=8))
 TEXTS = VALUES.map(json.dumps) | st.sampled_from(["", " ", "{", '{"a": ', "[1]", "null", "NaN", '"\\ud83d"', "1e999"])
 GIVEN = st.one_of(VALUES, TEXTS)
 HUGE = [{"row": number, "text": "x" * 400} for number in range(500)]
@@ -83,13 +81,6 @@ def shown_arguments(message: Message) -> set[str]:
     return {canonical(arguments) for arguments in found}
 
 
-def manager(store: str | None = None) -> ContextManager:
-    settings = load_config({"token_counter": "heuristic"})
-    return ContextManager(
-        settings, session_id="s", store=open_store(store) if store else None, plugins=Plugins(), clock=lambda: "now"
-    )
-
-
 @given(GIVEN, st.sampled_from(SHAPES))
 @example([1], "tool_use")
 @example([], "tool_use")
@@ -106,9 +97,8 @@ async def test_arguments_mean_the_same_in_the_block_the_list_and_the_digest(valu
     (call,) = calls_of(parse_message(stored)[0])
     expected = canonical(meant(value))
     assert canonical(arguments_of(call)) == expected
-    context = manager()
-    for message in (user("Go."), stored, result("c1")):
-        await context.add_message(message)
+    context = new_manager()
+    await feed(context, (user("Go."), stored, result("c1")))
     view = await context.get_messages_for_request()
     assert check_request(view) == []
     assert shown_arguments(view[1]) == {expected}
@@ -124,9 +114,8 @@ async def test_a_call_stated_with_two_values_is_shown_with_that_of_the_list(
     one: Any, other: Any, block: str, listed: str
 ) -> None:
     stored = {**calling(block, one), "tool_calls": calling(listed, other)["tool_calls"]}
-    context = manager()
-    for message in (user("Go."), stored, result("c1")):
-        await context.add_message(message)
+    context = new_manager()
+    await feed(context, (user("Go."), stored, result("c1")))
     view = await context.get_messages_for_request()
     assert check_request(view) == []
     assert shown_arguments(view[1]) == {canonical(meant(other))}
@@ -135,13 +124,12 @@ async def test_a_call_stated_with_two_values_is_shown_with_that_of_the_list(
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_arguments_mean_the_same_after_a_resume(shape: str, tmp_path: Path) -> None:
     values: list[Any] = [[1], 5, True, [{"a": 1}], 1.5, [], 0, None, "[1]", '"x"', "{", {"a": [1]}]
-    context = manager(f"jsonl:{tmp_path}")
+    context = new_manager(f"jsonl:{tmp_path}")
     for value in values:
-        for message in (user("Go."), calling(shape, value), result("c1")):
-            await context.add_message(message)
+        await feed(context, (user("Go."), calling(shape, value), result("c1")))
     before = await context.get_messages_for_request()
     await context.close()
-    resumed = manager(f"jsonl:{tmp_path}")
+    resumed = new_manager(f"jsonl:{tmp_path}")
     after = await resumed.get_messages_for_request()
     await resumed.close()
     assert after == before

@@ -7,6 +7,7 @@ number of compactions, resumes, forks and changes of the model.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +16,20 @@ from amplifier_core.llm_errors import ContextLengthError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core import ContextManager
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
+from amplifier_context_core.outgoing.prefix import request_digest
+from amplifier_context_core.outgoing.outgoing import outgoing
+from amplifier_context_core.outgoing.prefix import RequestPrefix
+from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
+from tests.manager.test_carriers import carrier
+from tests.messages import result, says, system, user
 
-Message = dict[str, Any]
+from .histories import Message
+from .managers import new_manager
 
 MODELS = {
     "anthropic": ("anthropic", "claude-opus-5"),
@@ -30,16 +39,13 @@ MODELS = {
 }
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 LABEL = "Native compacted conversation (originals remain in the transcript)."
+OTHERS = ["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]
 STEPS = st.one_of(
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
     st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
     st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
     st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
-    st.tuples(
-        st.sampled_from(["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]),
-        st.integers(1, 30),
-        st.just(0),
-    ),
+    st.tuples(st.sampled_from(OTHERS), st.integers(1, 30), st.just(0)),
 )
 
 
@@ -56,8 +62,7 @@ class Session:
         self.manager = self._opened()
 
     def _opened(self) -> ContextManager:
-        settings = load_config({"token_counter": "heuristic", "max_tokens": self.budget})
-        return ContextManager(settings, session_id="s", store=self.store, plugins=Plugins())
+        return new_manager(self.store, kindred=True, max_tokens=self.budget)
 
     async def run(self, steps: list[tuple[str, Any, int]]) -> None:
         """Carry out a session to its end."""
@@ -71,15 +76,15 @@ class Session:
         return f"item {self.count};" + " word" * size
 
     async def _turn(self, rounds: int, size: int) -> None:
-        await self.manager.add_message({"role": "user", "content": self._text(size)})
+        await self.manager.add_message(user(self._text(size)))
         for number in range(rounds + 1):
             await self._requested()
-            message: Message = {"role": "assistant", "content": self._text(size)}
+            message = says(self._text(size))
             if number < rounds:
                 call = f"c-{self.count}"
                 message["tool_calls"] = [{"id": call, "tool": "read", "arguments": {}}]
                 await self.manager.add_message(message)
-                await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(size * 3)})
+                await self.manager.add_message(result(call, self._text(size * 3)))
             else:
                 await self.manager.add_message(message)
 
@@ -87,9 +92,9 @@ class Session:
         """A call whose result comes after what follows."""
         if self.late:
             call = self.late.pop()
-            await self.manager.add_message({"role": "tool", "tool_call_id": call, "content": self._text(first)})
+            await self.manager.add_message(result(call, self._text(first)))
             return
-        message: Message = {"role": "assistant", "content": self._text(first)}
+        message = says(self._text(first))
         self.late.append(f"c-{self.count}")
         message["tool_calls"] = [{"id": self.late[-1], "tool": "read", "arguments": {}}]
         await self.manager.add_message(message)
@@ -110,9 +115,7 @@ class Session:
         self.model = model
 
     async def _hook(self, first: int, second: int) -> None:
-        await self.manager.add_message(
-            {"role": "system", "content": f"Notice {first}.", "metadata": {"source": "hook"}}
-        )
+        await self.manager.add_message(system(f"Notice {first}.", metadata={"source": "hook"}))
 
     async def _pin(self, first: int, second: int) -> None:
         await self.manager.load()
@@ -242,3 +245,51 @@ def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_
     budget: int, steps: list[tuple[str, Any, int]]
 ) -> None:
     asyncio.run(Session(budget).run(steps))
+
+
+# -- what a request is sent of a view ----------------------------------------------------------------------------------
+
+PREFIXES = tuple(RequestPrefix.of(("anthropic", model), {}, ()) for model in ("claude-opus-5-5", "claude-fable-5-1"))
+KINDS = ("person", "carrier", *PREFIXES)  # a prefix: an answer whose thinking is bound to a request with it
+REQUESTS = tuple(
+    itertools.product(PREFIXES, (frozenset[int](), frozenset({1}), frozenset({2, 3})))
+)  # and what each requires
+
+
+def rendered(message: dict[str, Any], seq: int, prefix: str | None = None) -> RenderedMessage:
+    tokens = count_message_tokens(message, approx_token_counter)
+    return RenderedMessage(message, tokens, seq, "anthropic" if prefix else None, prefix=prefix)
+
+
+def grown(kinds: list[str | RequestPrefix]) -> list[RenderedMessage]:
+    """Return the messages of a view: the first, and one of each kind."""
+    messages = [rendered(user("Begin."), 1)]
+    for seq, kind in enumerate(kinds, start=2):
+        if isinstance(kind, RequestPrefix):
+            sent = outgoing(messages, kind, approx_token_counter).messages
+            thought = {"type": "thinking", "thinking": "Hm.", "signature": f"s{seq}"}
+            answer = {"role": "assistant", "content": [thought, {"type": "text", "text": f"Answer {seq}."}]}
+            messages.append(rendered(answer, seq, request_digest(sent, kind)))
+        else:
+            messages.append(rendered(user(f"Question {seq}.") if kind == "person" else carrier(), seq))
+    return messages
+
+
+@given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(REQUESTS))
+def test_what_is_sent_of_the_messages_one_by_one_is_what_is_sent_of_all(
+    kinds: list[str | RequestPrefix], request: tuple[RequestPrefix, frozenset[int]]
+) -> None:
+    """But for the order: a carrier comes before what follows it, though a late result is older."""
+    messages = grown(kinds)
+    sent = outgoing(messages, request[0], approx_token_counter, request[1])
+    assert {id(one) for one in sent.as_sent(messages)} == {id(one) for one in sent.messages}
+    assert sent.tokens == sum(one.tokens for one in sent.messages)
+
+
+@given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(REQUESTS))
+def test_what_is_sent_is_sent_whole_again(
+    kinds: list[str | RequestPrefix], request: tuple[RequestPrefix, frozenset[int]]
+) -> None:
+    prefix, required = request
+    sent = outgoing(grown(kinds), prefix, approx_token_counter, required).messages
+    assert outgoing(sent, prefix, approx_token_counter, required).messages == sent

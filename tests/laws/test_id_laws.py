@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config, open_store
+from amplifier_context_core import ContextManager, open_store
 from amplifier_context_core.rendering.provider_limits import safe_call_id
 from amplifier_context_testing import check_request
+from tests.managers import feed
+from tests.messages import result, user
 
 from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results, thoughtless
+from .managers import new_manager
 
 ANY_IDS = st.one_of(st.text(min_size=1, max_size=60), st.sampled_from([*UNSAFE_IDS, "call_1", "x" * 41])).filter(
     lambda text: text.strip() != ""
 )
 
 
-def manager(store: str | None = None, session: str = "s", **config: Any) -> ContextManager:
-    settings = load_config({"token_counter": "heuristic", **config})
-    opened = open_store(store) if store else None
-    return ContextManager(settings, session_id=session, store=opened, plugins=Plugins(), clock=lambda: "now")
-
-
 @st.composite
 def called(draw: st.DrawFn) -> list[Message]:
     """A human's message, then calls under any ids, some of them again, each answered at once."""
     ids = st.sampled_from(draw(st.lists(ANY_IDS, min_size=1, max_size=6)))
-    messages: list[Message] = [{"role": "user", "content": "Go."}]
+    messages = [user("Go.")]
     for _ in range(draw(st.integers(1, 4))):
         message = draw(callings(ids=ids))
         messages.append(message)
@@ -39,23 +35,22 @@ def called(draw: st.DrawFn) -> list[Message]:
 
 
 async def added(context: ContextManager, messages: list[Message]) -> list[Message]:
-    for message in messages:
-        await context.add_message(message)
+    await feed(context, messages)
     return await context.get_messages_for_request(token_budget=1_000_000)
 
 
 @given(called())
 @example(
     [
-        {"role": "user", "content": "Go.", "name": "Dr. No"},
+        user("Go.", name="Dr. No"),
         {"role": "assistant", "tool_calls": [{"id": safe_call_id("a.b"), "tool": "f", "arguments": {}}]},
-        {"role": "tool", "tool_call_id": safe_call_id("a.b"), "content": "1"},
+        result(safe_call_id("a.b"), "1"),
         {"role": "assistant", "tool_calls": [{"id": "a.b", "tool": "web.search", "arguments": {}}]},
-        {"role": "tool", "tool_call_id": "a.b", "name": "web.search", "content": "2"},
+        result("a.b", "2", name="web.search"),
     ]
 )
 async def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages: list[Message]) -> None:
-    context = manager()
+    context = new_manager()
     view = await added(context, messages)
     assert check_request(view) == []  # ids are unique, each result answers a call, characters and lengths
     for message in view:
@@ -69,7 +64,7 @@ async def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages:
 
 @given(called(), st.integers(1, 10))
 async def test_ids_do_not_change_as_the_history_grows(messages: list[Message], cut: int) -> None:
-    context = manager()
+    context = new_manager()
     before: list[Message] = []
     for message in messages:
         await context.add_message(message)
@@ -77,18 +72,18 @@ async def test_ids_do_not_change_as_the_history_grows(messages: list[Message], c
         open_call = any("[no result" in str(shown["content"]) for shown in before)
         assert open_call or view[: len(before)] == before
         before = view
-    other = manager(session="another")
+    other = new_manager(session_id="another", kindred=True)
     await other.set_messages(messages[:cut])
     assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
 
 
 async def test_a_resume_and_a_fork_send_the_same_ids_and_recall_gives_the_originals(tmp_path: Path) -> None:
-    messages: list[Message] = [{"role": "user", "content": "Go.", "name": "Dr. No"}]
+    messages = [user("Go.", name="Dr. No")]
     for number, (call_id, name) in enumerate(zip(UNSAFE_IDS * 2, UNSAFE_NAMES * 2, strict=False)):
         item = {"id": call_id, "type": "function", "function": {"name": name, "arguments": f'{{"n": {number}}}'}}
         messages.append({"role": "assistant", "content": None, "tool_calls": [item]})
-        messages.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": f"out {number}"})
-    context = manager(f"jsonl:{tmp_path}")
+        messages.append(result(call_id, f"out {number}", name=name))
+    context = new_manager(f"jsonl:{tmp_path}")
     view = await added(context, messages)
     assert check_request(view) == []
     for number, message in enumerate(messages, 1):
@@ -99,12 +94,12 @@ async def test_a_resume_and_a_fork_send_the_same_ids_and_recall_gives_the_origin
     assert report["warnings"] == []
     assert "an id or a name that a provider refuses is sent in another form" in report["rounds"][1]["rule"]
     await context.close()
-    resumed = manager(f"jsonl:{tmp_path}")
+    resumed = new_manager(f"jsonl:{tmp_path}")
     assert await resumed.get_messages_for_request(token_budget=1_000_000) == view
     await resumed.close()
     store = open_store(f"jsonl:{tmp_path}")
     await store.fork("s", "fork", len(messages))
     await store.close()
-    fork = manager(f"jsonl:{tmp_path}", "fork")
+    fork = new_manager(f"jsonl:{tmp_path}", "fork")
     assert await fork.get_messages_for_request(token_budget=1_000_000) == view
     await fork.close()

@@ -10,18 +10,17 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, PinRefused, Plugins, approx_token_counter, count_tokens, load_config
+from amplifier_context_core import PinRefused
 from amplifier_context_core.items import ContextItem
-from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.session_state import dump
-from amplifier_context_testing import checked
-from tests.messages import call, result
+from tests.managers import feed
+from tests.messages import call, result, user
 
 from .histories import ANY_STEPS, Message, conversations, flat
+from .managers import counting, new_manager, valid
 
-NOW = "2026-01-01T00:00:00.000+00:00"
 BUDGET = 900  # tokens; small, so that a few steps call for a compaction
 
 Operation = tuple[str, Any]
@@ -47,7 +46,7 @@ REQUESTS = st.one_of(
 COMMITS = st.tuples(st.just("commit"), st.tuples(st.integers(0, 3), st.booleans()))
 
 
-LONG: Message = {"role": "user", "content": "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."}
+LONG = user("Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py.")
 # The checkpoint that is committed covers a human message that is the newest one after the edit, and does not show it.
 CUT_AFTER_A_COMMIT: tuple[list[Message], list[Operation]] = (
     [call("a", "a"), result("a", LONG["content"]), result("a", ""), *[LONG] * 6],
@@ -66,19 +65,13 @@ CUT_AFTER_A_COMMIT: tuple[list[Message], list[Operation]] = (
 ALMOST_TOO_LARGE: list[Message] = [
     LONG | {"role": "system"},
     result("a", LONG["content"]),
-    {"role": "user", "content": "Please fix src/loader/cache_core.py."},
+    user("Please fix src/loader/cache_core.py."),
     call("a"),
     result("a", LONG["content"]),
     call("a"),
-    {"role": "user", "content": " " * 400 + "end"},
+    user(" " * 400 + "end"),
     LONG | {"role": "function"},
 ]
-
-
-def valid(view: list[Message]) -> None:
-    """A view that holds anything but instructions is valid for every provider."""
-    if any(message["role"] not in ("system", "developer") for message in view):
-        checked(view)
 
 
 def is_whole(sent: SentView) -> bool:
@@ -95,10 +88,7 @@ class Session:
     """
 
     def __init__(self) -> None:
-        shared_cache.clear()
-        self.manager = ContextManager(
-            load_config({"token_counter": "heuristic", "max_tokens": BUDGET}), clock=lambda: NOW, plugins=Plugins()
-        )
+        self.manager = new_manager(max_tokens=BUDGET)
         self.open: list[Any] = []
         self.views: list[str] = []
 
@@ -110,8 +100,7 @@ class Session:
         return dump(state) + json.dumps(beside).encode()
 
     async def add(self, steps: Any) -> None:
-        for message in flat(steps):
-            await self.manager.add_message(message)
+        await feed(self.manager, flat(steps))
 
     async def item(self, number: int) -> None:
         await self.manager.pool.add(ContextItem(number, f"item {number}", f"i{number % 3}"))
@@ -138,9 +127,7 @@ class Session:
         await self.manager.set_messages([*messages[: place % (len(messages) + 1)], *flat(steps)])
 
     async def ask(self, _: None) -> None:
-        view = await self.manager.get_messages_for_request()
-        valid(view)
-        self.views.append(json.dumps(view))
+        self.views.append(json.dumps(valid(await self.manager.get_messages_for_request())))
 
     async def begin(self, counts: Any, *, cancelled: bool = False) -> None:
         before = await self.state()
@@ -156,10 +143,7 @@ class Session:
                 raise asyncio.CancelledError
             if calls == failing:
                 return {"dispatch": calls, "budget_decision": None}
-            tokens = count_tokens(view, approx_token_counter) * ratio // 100
-            decision = {"estimated_input_tokens": tokens, "input_limit_tokens": 10**9}
-            measurement = {"kind": "provider_count", "source": "test", "input_tokens": tokens}
-            return {"dispatch": calls, "budget_decision": {**decision, "measurement": measurement}}
+            return await counting(ratio)(view)
 
         try:
             result = await self.manager.measured_request_view(count_view=count)

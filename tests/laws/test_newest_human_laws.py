@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
-from amplifier_context_core.view import shared_cache
+from amplifier_context_core import ContextManager
 from amplifier_context_testing import checked
 
+from .managers import counting, new_manager, tokens_of
 from .operations import Message, clips_needlessly
 
-NOW = "2026-01-01T00:00:00.000+00:00"
 Turn = tuple[str, int]  # what comes next, and its size in thousandths of the budget
 
 SIZES = st.one_of(st.integers(1, 200), st.integers(1, 1_000))
@@ -26,10 +23,6 @@ BUDGETS = st.integers(300, 6_000)
 def text(name: str, tokens: int) -> str:
     """Text of about so many tokens, whose words differ, so that a cut shows."""
     return " ".join(f"{name}{number}" for number in range(max(1, tokens * 4 // (len(name) + 4))))
-
-
-def tokens_of(*messages: Message) -> int:
-    return count_tokens(list(messages), approx_token_counter)
 
 
 def messages_of(step: Turn, number: int, budget: int) -> list[Message]:
@@ -53,12 +46,6 @@ def messages_of(step: Turn, number: int, budget: int) -> list[Message]:
             return [{"role": "assistant", "content": words, "tool_calls": [call]}]
         case _:
             return [{"role": "assistant", "content": f"step {number}", "tool_calls": [call]}, result]
-
-
-def new_manager(**config: Any) -> ContextManager:
-    shared_cache.clear()
-    settings = load_config({"token_counter": "heuristic", **config})
-    return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
 
 
 def fits(human: Message, system: list[Message], capacity: int) -> bool:
@@ -107,16 +94,7 @@ async def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
 
 async def measured(manager: ContextManager, limit: int) -> list[Message]:
     """Return the view of a request that its provider counts, and takes up to this limit (tokens)."""
-
-    async def count(view: list[Message]) -> dict[str, Any]:
-        tokens = tokens_of(*view)
-        decision = {"estimated_input_tokens": tokens, "input_limit_tokens": limit}
-        return {
-            "dispatch": object(),
-            "budget_decision": {**decision, "measurement": {"kind": "provider_count", "input_tokens": tokens}},
-        }
-
-    result = await manager.measured_request_view(count_view=count)
+    result = await manager.measured_request_view(count_view=counting(limit=limit))
     assert await result["transaction"].commit()
     return result["base_view"]
 

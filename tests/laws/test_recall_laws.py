@@ -10,16 +10,18 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, approx_token_counter, load_config
+from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.transcript.matching_lines import MAX_EXCERPT, excerpts, words_of
 from amplifier_context_core.transcript.query import fold
-from amplifier_context_core.view import shared_cache
 from amplifier_context_recall.lacking import name_sources
 from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
 from amplifier_context_recall.recall_tool import USED_UP
 from amplifier_context_testing import checked
-from tests.messages import rounds, size
+from tests.managers import feed
+from tests.messages import rounds, size, user
 from tests.recall.calls import recall_round, tool_of
+
+from .managers import new_manager
 
 RECALL = -1
 STEPS = st.lists(st.just(RECALL) | st.integers(1, 4_000), min_size=1, max_size=40)
@@ -28,9 +30,9 @@ BUDGETS = st.integers(600, 6_000)
 
 async def session(steps: list[int], budget: int, config: dict[str, Any], *, answered: bool) -> ContextManager:
     """Run a session: a step is a tool round with an output of so many characters, or a recall of what came before."""
-    manager = ContextManager(load_config({"token_counter": "heuristic", **config}), plugins=Plugins())
+    manager = new_manager(**config)
     tool = tool_of(manager, max_result_tokens=config.get("recall", 1_000))
-    await manager.add_message({"role": "user", "content": "Do the work."})
+    await manager.add_message(user("Do the work."))
     await manager.get_messages_for_request(budget)  # a loop asks before any tool runs
     for number, step in enumerate(steps):
         last = manager.history.last_seq
@@ -41,8 +43,7 @@ async def session(steps: list[int], budget: int, config: dict[str, Any], *, answ
             added = recall_round(number, given, str((await tool.execute(given)).output))
         else:
             added = recall_round(number, given, USED_UP)
-        for message in added:
-            await manager.add_message(message)
+        await feed(manager, added)
         view = await manager.get_messages_for_request(budget)
         checked(view)
         assert size(view) <= budget
@@ -54,9 +55,7 @@ async def test_recalls_bring_about_at_most_one_compaction_more_than_answers_in_o
     steps: list[int], budget: int, cadence: str, share: float, auto: bool
 ) -> None:
     config = {"cadence": cadence, "recall_share": share, "auto_compact": auto}
-    shared_cache.clear()
     brief = await session(steps, budget, config, answered=False)
-    shared_cache.clear()
     full = await session(steps, budget, config, answered=True)
     assert full.compactor.compactions <= brief.compactor.compactions + 1
 
@@ -64,7 +63,7 @@ async def test_recalls_bring_about_at_most_one_compaction_more_than_answers_in_o
 TEXTS = st.text(st.sampled_from("ab </_quotedp\n.😀"), max_size=60) | st.integers(900, 3_000).map(
     lambda size: "x" * size
 )
-MESSAGES = st.lists(TEXTS.map(lambda text: {"role": "user", "content": text}), max_size=5)
+MESSAGES = st.lists(TEXTS.map(user), max_size=5)
 
 
 @given(MESSAGES, st.integers(0, 30), st.none() | st.integers(1, 20), st.integers(40, 600))
@@ -98,7 +97,7 @@ GIANT = st.text(st.sampled_from("ab \n\u4f60😀</_quotedp"), max_size=200) | st
 
 @given(st.lists(GIANT, min_size=1, max_size=3), st.integers(45, 90))
 def test_pages_one_after_another_are_the_whole_text_however_small_they_are(texts: list[str], tokens: int) -> None:
-    sources = [source_of(f"m{number}", {"role": "user", "content": text}) for number, text in enumerate(texts, 1)]
+    sources = [source_of(f"m{number}", user(text)) for number, text in enumerate(texts, 1)]
     lines = [line for source in sources for line in source.lines]
     offset = column = 0
     read = [""] * len(lines)

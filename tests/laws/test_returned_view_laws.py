@@ -10,25 +10,20 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config
+from amplifier_context_core import ContextManager
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
+from tests.managers import feed
+from tests.messages import result, says, user
 
 from .histories import Message, Step, conversations
+from .managers import new_manager
 
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
-NOW = "2026-01-01T00:00:00.000+00:00"
 CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "fresh_1", "tool": "t", "arguments": {}}]}
-NEW = st.sampled_from(
-    [
-        [],
-        [{"role": "user", "content": "and now?"}],
-        [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "ok"}],
-        [CALL, {"role": "tool", "tool_call_id": "fresh_1", "content": "out"}],
-    ]
-)
+NEW = st.sampled_from([[], [user("and now?")], [says(), user("ok")], [CALL, result("fresh_1")]])
 
 
 def as_is(message: Message) -> Message:
@@ -42,12 +37,6 @@ def bare(message: Message) -> Message:
 FORMS = st.sampled_from([as_is, bare])
 
 
-def manager_on(store: MemoryStore, budget: int, **config: Any) -> ContextManager:
-    shared_cache.clear()
-    loaded = load_config({"token_counter": "heuristic", "max_tokens": budget, **config})
-    return ContextManager(loaded, session_id="s", plugins=Plugins(), store=store, clock=lambda: NOW)
-
-
 class Twin:
     """A session whose host adds its messages, and has been given a view."""
 
@@ -56,14 +45,13 @@ class Twin:
         self.manager = self._opened()
 
     def _opened(self) -> ContextManager:
-        return manager_on(self._store, self._budget, **self._config)
+        return new_manager(self._store, max_tokens=self._budget, **self._config)
 
     async def grown(self, steps: list[Step]) -> list[Message]:
         """Its view, after a request for each step."""
         shared_cache.clear()  # or it would begin with a checkpoint of its twin
         for step in steps:
-            for message in step:
-                await self.manager.add_message(message)
+            await feed(self.manager, step)
             await self.manager.get_messages_for_request()
         return await self.manager.get_messages_for_request()
 
@@ -94,8 +82,7 @@ async def law(
         await ours.resume()
         await other.resume()
     await ours.manager.set_messages(copy.deepcopy([*map(form, view), *new]))
-    for message in new:
-        await other.manager.add_message(message)
+    await feed(other.manager, new)
     entries, compactions, after = await ours.shown()
     wanted = await other.shown()
     assert entries == wanted[0]

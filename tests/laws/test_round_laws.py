@@ -6,22 +6,18 @@ from typing import Any
 
 from hypothesis import example, given
 
-from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import NOTE_METADATA, Renderer
 from amplifier_context_core.rendering.rounds import RoundList, rounds_of
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_core.transcript.transcript import Transcript
+from tests.core.drafts import transcript
+from tests.messages import block, call, says, user
 
 from .histories import Message, conversations, flat
 
 
 def entries_of(messages: list[Message]) -> list[Entry]:
-    history = Transcript("s")
-    for raw in messages:
-        message, info = parse_message(raw)
-        history.append(history.draft(message, info, count_message_tokens(message), created=""))
-    return list(history.snapshot())
+    return list(transcript(messages).snapshot())
 
 
 def shown(messages: list[Message]) -> list[Message]:
@@ -31,25 +27,16 @@ def shown(messages: list[Message]) -> list[Message]:
         renderer.register_calls(entry)
     view: list[Message] = []
     for round_ in rounds_of(entries):
-        rendering = renderer.render(round_)
-        for one in rendering.messages:
+        for one in renderer.render(round_).messages:
             assert one.tokens == count_message_tokens(one.message)
             view.append(one.message)
     return view
 
 
-READ = {"id": "a", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+OUTPUT = {"type": "tool_result", "tool_use_id": "a", "content": "x"}
 RETIRED_CALL_ANSWERED_TWICE: list[list[Message]] = [
-    [{"role": "user", "content": "task"}],
-    [
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [READ],
-            "metadata": {"amplifier:instruction": {"disposition": "retired"}},
-        },
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}] * 2},
-    ],
+    [user("task")],
+    [call("a", metadata={"amplifier:instruction": {"disposition": "retired"}}), user([OUTPUT] * 2)],
 ]
 
 
@@ -60,12 +47,11 @@ def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: l
     rounds = rounds_of(entries)
     assert sorted(entry.seq for round_ in rounds for entry in round_.entries) == [entry.seq for entry in entries]
     for round_ in rounds:
-        made = [call for entry in round_.entries if entry.role == "assistant" for call in entry.call_ids]
-        for call in set(round_.unanswered):
-            assert round_.unanswered.count(call) <= made.count(call)
+        made = [one for entry in round_.entries if entry.role == "assistant" for one in entry.call_ids]
+        assert all(round_.unanswered.count(one) <= made.count(one) for one in set(round_.unanswered))
         if made:
-            answered = [call for entry in round_.entries for call in entry.answered_ids]
-            assert all(answered.count(call) >= made.count(call) - round_.unanswered.count(call) for call in made)
+            answered = [one for entry in round_.entries for one in entry.answered_ids]
+            assert all(answered.count(one) >= made.count(one) - round_.unanswered.count(one) for one in made)
 
 
 @given(conversations())
@@ -101,19 +87,7 @@ def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
             assert text in spoken
 
 
-LATE_WORDS: list[list[Message]] = [
-    [{"role": "assistant", "content": None, "tool_calls": [READ]}],
-    [{"role": "user", "content": "task"}, {"role": "assistant", "content": "Yes."}],
-    [
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": "late"},
-                {"type": "text", "text": "newest"},
-            ],
-        }
-    ],
-]
+LATE_WORDS: list[list[Message]] = [[call("a")], [user("task"), says("Yes.")], [user([OUTPUT, block("newest")])]]
 
 
 @given(conversations())

@@ -23,7 +23,6 @@ from amplifier_context_core import (
     TrimRounds,
     TruncateToolOutputs,
     approx_token_counter,
-    count_message_tokens,
     count_tokens,
     load_config,
 )
@@ -32,7 +31,8 @@ from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies.base import draft_of
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
-from amplifier_context_core.transcript.transcript import Transcript
+from tests.core.drafts import transcript
+from tests.messages import block, call, result, says, user
 
 from .histories import ORDERLY_STEPS, Message, conversations, flat
 
@@ -58,19 +58,9 @@ FOLDING: st.SearchStrategy[Strategy] = st.one_of(
 EVERY = st.one_of(DROPPING, SHORTENING, FOLDING)
 
 
-def run(strategy: Strategy, messages: list[Message]) -> list[Message]:
-    return strategy.compact(messages)
-
-
 def rounds(messages: list[Message]) -> list[Round]:
     """The rounds after the leading instructions; an entry's seq is the place of its message in the list."""
-    history = Transcript()
-    for place, raw in enumerate(messages):
-        message, info = parse_message(raw)
-        entry = history.draft(message, info, count_message_tokens(message), created="")
-        assert entry.seq == place + 1
-        history.append(entry)
-    entries = list(history.snapshot())
+    entries = list(transcript(messages).snapshot())
     leading = next((i for i, entry in enumerate(entries) if entry.role not in SYSTEM_ROLES), len(entries))
     return rounds_of(entries[leading:])
 
@@ -89,7 +79,7 @@ def must_stay(messages: list[Message]) -> list[Message]:
 def test_the_list_given_is_not_changed_and_nothing_is_made_larger(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
     before = copy.deepcopy(messages)
-    done = run(strategy, messages)
+    done = strategy.compact(messages)
     assert messages == before
     assert count_tokens(done) <= count_tokens(messages)
 
@@ -112,7 +102,7 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
 @given(conversations(), DROPPING)
 def test_rounds_are_kept_whole_as_they_were_given_or_not_at_all(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
-    kept = {id(message) for message in run(strategy, messages)}
+    kept = {id(message) for message in strategy.compact(messages)}
     assert kept <= {id(message) for message in messages}
     for round_ in rounds(messages):
         assert len({id(messages[entry.seq - 1]) in kept for entry in round_.entries}) == 1
@@ -121,7 +111,7 @@ def test_rounds_are_kept_whole_as_they_were_given_or_not_at_all(steps: list[Any]
 @given(conversations(), SHORTENING)
 def test_shortening_keeps_every_message_and_its_ids(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
-    done = run(strategy, messages)
+    done = strategy.compact(messages)
 
     def outline(listed: list[Message]) -> list[Any]:
         infos = [parse_message(message)[1] for message in listed]
@@ -131,43 +121,31 @@ def test_shortening_keeps_every_message_and_its_ids(steps: list[Any], strategy: 
 
 
 # Results with a human's words beside them, in one message and in one round: both are the task.
-RESULTS_AND_WORDS: Message = {
-    "role": "user",
-    "content": [
-        {"type": "tool_result", "tool_use_id": "a", "content": "row of a table\n" * 600},
-        {"type": "tool_result", "tool_use_id": "b", "content": ""},
-        {"type": "text", "text": "Please fix src/loader/cache_core.py:41."},
-    ],
-}
-CALLS: Message = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [{"id": "b", "tool": "bash", "arguments": {}}, {"id": "a", "tool": "read", "arguments": {}}],
-}
-RESULT_OF_B: Message = {"role": "tool", "tool_call_id": "b", "content": "line of a log\n" * 60}
-REMINDER: Message = {"role": "assistant", "content": "ok", "metadata": {"source": "hook", "ephemeral": True}}
+TABLE = {"type": "tool_result", "tool_use_id": "a", "content": "row of a table\n" * 600}
+RESULTS_AND_WORDS = user([TABLE, {**TABLE, "tool_use_id": "b", "content": ""}, block("Please fix cache_core.py:41.")])
+REMINDER = says("ok", metadata={"source": "hook", "ephemeral": True})
 
 
 @given(conversations(), EVERY)
 @example([[RESULTS_AND_WORDS], [REMINDER]], TruncateToolOutputs(1))
-@example([[CALLS, RESULT_OF_B, RESULTS_AND_WORDS]], TruncateToolOutputs(4))
+@example([[call("b", "a"), result("b", "line of a log\n" * 60), RESULTS_AND_WORDS]], TruncateToolOutputs(4))
 def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy) -> None:
     messages = flat(steps)
-    kept = {id(message) for message in run(strategy, messages)}
+    kept = {id(message) for message in strategy.compact(messages)}
     for message in must_stay(messages):
         assert id(message) in kept
 
 
 @given(conversations(ORDERLY_STEPS), EVERY)
 def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strategy) -> None:
-    once = run(strategy, flat(steps))
-    assert run(strategy, once) is once
+    once = strategy.compact(flat(steps))
+    assert strategy.compact(once) is once
 
 
 @given(conversations(), st.integers(1, 3_000), st.integers(0, 500))
 def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[Any], tokens: int, reserve: int) -> None:
     messages = flat(steps)
-    done = run(FitContextWindow(tokens, reserve_tokens=reserve), messages)
+    done = FitContextWindow(tokens, reserve_tokens=reserve).compact(messages)
     if count_tokens(done) > tokens - reserve:
         found = rounds(messages)
         newest = {id(messages[entry.seq - 1]) for entry in found[-1].entries}
@@ -178,23 +156,16 @@ def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[A
 @given(conversations(), st.integers(0, 8))
 def test_no_more_tool_rounds_are_kept_than_asked_for(steps: list[Any], keep: int) -> None:
     messages = flat(steps)
-    kept = {id(message) for message in run(TrimRounds(keep), messages)}
+    kept = {id(message) for message in TrimRounds(keep).compact(messages)}
     task = next((round_ for round_ in rounds(messages) if round_.is_human), None)
-    left = [
-        round_
-        for round_ in rounds(messages)
-        if round_.is_tool_round
-        and not round_.is_pinned
-        and round_ != task
-        and id(messages[round_.head.seq - 1]) in kept
-    ]
-    assert len(left) <= keep
+    left = [one for one in rounds(messages) if one.is_tool_round and not one.is_pinned and one != task]
+    assert sum(id(messages[one.head.seq - 1]) in kept for one in left) <= keep
 
 
 @given(conversations(), st.integers(0, 8))
 def test_humans_are_never_cleared(steps: list[Any], keep: int) -> None:
     messages = flat(steps)
-    done = run(ClearToolOutputs(keep), messages)
+    done = ClearToolOutputs(keep).compact(messages)
     contents = [str(message.get("content")) for message in done]
     for message in messages:
         if is_human(message) and isinstance(message.get("content"), str):

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import json
 import math
 import operator
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import HeuristicTokenCounter, count_message_tokens, count_tokens
+from amplifier_context_core import (
+    HeuristicTokenCounter,
+    count_message_tokens,
+    count_tokens,
+)
 from amplifier_context_core.compaction.digest import TAG, single_line
 from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.parsing import copy_checked, copy_json, json_text, parse_message, text_of
 from amplifier_context_core.messages.tokens import VocabularyTokenCounter
 from amplifier_context_core.rendering.sendable import scrub
 from amplifier_context_core.rendering.truncate import clip_text
 from amplifier_context_testing import WordCounter
+from tests.managers import feed
+from tests.messages import user
 
 from .histories import JSON, TEXTS, conversations, flat
+from .managers import new_manager
 
 LONG_TEXTS = st.builds(operator.mul, st.text(min_size=1, max_size=30), st.integers(1, 60)).map(str)
 MARKS = st.sampled_from([None, "m1", "m123456"])
@@ -149,3 +161,79 @@ def test_reading_a_message_once_more_reads_the_same(steps: list[Any]) -> None:
         assert message == raw
         assert parse_message(message) == (message, info)
         assert isinstance(text_of(message.get("content")), str)
+
+
+# -- surrogates, which Python can hold and Unicode cannot: memory and stores keep the same -----------------------------
+
+ODD_TEXTS = st.text(st.sampled_from("\ud83d\ude00\ud800\udbff\udc00\udfffa\0é漢😀\ufeff"), max_size=9)
+ODD_VALUES = st.recursive(
+    ODD_TEXTS | st.none() | st.booleans() | st.integers(-9, 9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(ODD_TEXTS, inner, max_size=3),
+    max_leaves=8,
+)
+PAIR = "\ud83d\ude00"  # as two code units; "😀" is one
+
+
+class Text(str):
+    """A text of another class, such as a member of an enumeration."""
+
+
+@given(ODD_VALUES)
+@example({PAIR: PAIR, "😀": [PAIR]})
+@example([Text(PAIR), "\ud83d" + PAIR, "\ude00\ud83d"])
+def test_a_copied_value_is_what_any_reader_of_its_json_has(value: Any) -> None:
+    copied = copy_checked(value)
+    assert copied == json.loads(json.dumps(value))
+    assert repr(copied) == repr(json.loads(json.dumps(value)))
+    assert copy_checked(copied) == copied
+
+
+@given(st.lists(ODD_TEXTS, min_size=1, max_size=4), ODD_VALUES)
+@example([PAIR, "\ud83d", "\ude00"], {PAIR: PAIR})
+def test_memory_and_a_store_keep_the_same_texts(texts: list[str], value: Any) -> None:
+    given = [{"role": "user", "content": text, "metadata": {"more": value}} for text in texts]
+    asyncio.run(_kept_alike(given))
+
+
+@given(ODD_VALUES)
+@example({"\ud800": 1})
+@example([{"a": {"b\udfff": [2**70, 0.1]}}])
+def test_an_item_of_any_json_is_kept_over_a_resume(value: Any) -> None:
+    asyncio.run(_item_kept(json.loads(json.dumps(value))))
+
+
+async def _item_kept(value: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"jsonl:{Path(folder) / 'sessions'}"
+        manager = await feed(new_manager(url), [user("hello")])
+        await manager.queue.append(ContextItem(value))
+        await manager.pool.add(ContextItem(value, "a value", "v"))
+        await manager.get_messages_for_request()
+        await manager.pin("m1")
+        await manager.forget(containing="nothing that is there")
+        await manager.close()
+        again = new_manager(url)
+        await again.ready()
+        assert [repr(item.content) for item in (*again.queue, *again.pool)] == [repr(value)] * 2
+        await again.close()
+
+
+async def _kept_alike(given: list[dict[str, Any]]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        found: list[Any] = []
+        urls = [f"sqlite:{Path(folder) / 'sessions.db'}", f"jsonl:{Path(folder) / 'sessions'}"]
+        for url in ("memory:", *urls):
+            manager = await feed(new_manager(url), given)
+            found.append(_contents(await manager.get_messages()))
+            await manager.close()
+        for url in urls:
+            again = new_manager(url)
+            found.append(_contents(await again.get_messages()))
+            await again.set_messages(given)  # as the host has them
+            found.append(_contents(await again.get_messages()))
+            await again.close()
+        assert all(contents == found[0] for contents in found)
+
+
+def _contents(messages: list[dict[str, Any]]) -> list[Any]:
+    return [(repr(message["content"]), repr(message["metadata"]["more"])) for message in messages]

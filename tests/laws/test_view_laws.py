@@ -9,46 +9,26 @@ from typing import Any
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, PinRefused, Plugins, count_tokens, load_config
+from amplifier_context_core import ContextManager, PinRefused, count_tokens
 from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
-from amplifier_context_core.view import shared_cache
-from amplifier_context_testing import check_request
+from tests.managers import feed
+from tests.messages import IMAGE, bare, block, result, user
 
-from .histories import ORDERLY_STEPS, PNG, WORDS, Message, Step, conversations, flat, rounds, thoughtless
+from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
+from .managers import new_manager, valid
 
-NOW = "2026-01-01T00:00:00.000+00:00"
 BUDGETS = st.integers(60, 4_000)
 UNLIMITED = 10_000_000
 STATED_ELSEWHERE = ("text", "thinking", "redacted_thinking", "reasoning", "tool_call", "tool_use", "tool_result")
 
 
-def new_manager(*, kindred: bool = False, **config: Any) -> ContextManager:
-    """A manager; unless `kindred`, it finds nothing that another session has made."""
-    if not kindred:
-        shared_cache.clear()
-    settings = load_config({"token_counter": "heuristic", **config})
-    return ContextManager(settings, session_id="s", plugins=Plugins(), clock=lambda: NOW)
-
-
-def spoken(view: list[Message]) -> bool:
-    """Is there anything in it but instructions? A history that has nothing to show has no valid view."""
-    return any(message["role"] not in ("system", "developer") for message in view)
-
-
 async def ask(manager: ContextManager, budget: int) -> list[Message]:
     """A view, held to all that must be true of every view."""
-    view = await manager.get_messages_for_request(token_budget=budget)
-    if spoken(view):
-        assert check_request(view) == []
+    view = valid(await manager.get_messages_for_request(token_budget=budget))
     report = await manager.explain()
     assert count_tokens(view) == report["view"]["counted"]
     assert count_tokens(view) <= budget or report["warnings"]
     return view
-
-
-async def add(manager: ContextManager, messages: list[Message]) -> None:
-    for message in messages:
-        await manager.add_message(message)
 
 
 # -- every view -------------------------------------------------------------------------------------------------------
@@ -57,33 +37,21 @@ async def add(manager: ContextManager, messages: list[Message]) -> None:
 @given(conversations(), BUDGETS)
 async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
     manager = new_manager(merge_consecutive=True)
-    await add(manager, flat(steps))
-    view = await manager.get_messages_for_request(token_budget=budget)
-    if spoken(view):
-        assert check_request(view) == []
+    await feed(manager, flat(steps))
+    valid(await manager.get_messages_for_request(token_budget=budget))
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------
-
-
-def less_timestamps(messages: list[Message]) -> list[Message]:
-    bare = copy.deepcopy(messages)
-    for message in bare:
-        metadata = message.pop("metadata", None) or {}
-        metadata.pop("timestamp", None)
-        if metadata:
-            message["metadata"] = metadata
-    return bare
 
 
 @given(conversations(), BUDGETS)
 async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Step], budget: int) -> None:
     manager = new_manager()
     for step in steps:
-        await add(manager, step)
+        await feed(manager, step)
         await ask(manager, budget)
     stored = await manager.get_messages()
-    assert less_timestamps(stored) == less_timestamps(flat(steps))
+    assert bare(stored) == bare(flat(steps))
     for number, message in enumerate(stored, 1):
         assert await manager.recall(f"m{number}") == message
 
@@ -101,7 +69,7 @@ async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step]
             value.clear()
 
     manager = new_manager()
-    await add(manager, flat(steps))
+    await feed(manager, flat(steps))
     stored = await manager.get_messages()
     view = await ask(manager, budget)
     kept = copy.deepcopy(view)
@@ -114,7 +82,7 @@ async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step]
 @given(conversations(), BUDGETS)
 async def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
     manager = new_manager()
-    await add(manager, flat(steps))
+    await feed(manager, flat(steps))
     before = await ask(manager, budget)
     seqs = [entry.seq for entry in manager.snapshot()]
     await manager.set_messages(await manager.get_messages())
@@ -143,7 +111,7 @@ def statements(messages: list[Message]) -> list[Any]:
 @given(conversations(), BUDGETS, st.data())
 async def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budget: int, data: st.DataObject) -> None:
     manager = new_manager()
-    await add(manager, flat(steps))
+    await feed(manager, flat(steps))
     view = statements(await ask(manager, budget))
     stored = await manager.get_messages()
     edited = data.draw(st.lists(st.sampled_from(stored), max_size=len(stored)))
@@ -165,26 +133,17 @@ async def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: in
     for asked in views:
         manager = new_manager()
         for step in steps:
-            await add(manager, step)
+            await feed(manager, step)
             asked.append(await ask(manager, budget))
     assert views[0] == views[1]
 
 
 SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
+OUTPUTS = [{"type": "tool_result", "tool_use_id": "a", "content": text} for text in (SAYS, "", f"{SAYS}\n" * 9)]
 STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which must not be tried again at once
-    [
-        {
-            "role": "tool",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": SAYS},
-                {"type": "tool_result", "tool_use_id": "a", "content": ""},
-                {"type": "tool_result", "tool_use_id": "a", "content": f"{SAYS}\n" * 9},
-                {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
-            ],
-        }
-    ],
-    [{"role": "user", "content": ""}],
-    [{"role": "user", "content": SAYS}],
+    [{"role": "tool", "content": [*OUTPUTS, IMAGE]}],
+    [user("")],
+    [user(SAYS)],
 ]
 
 
@@ -195,7 +154,7 @@ async def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[S
     for step in steps:
         views: list[list[Message]] = []
         for manager in managers:
-            await add(manager, step)
+            await feed(manager, step)
             views.append(await ask(manager, budget))
         assert views[0] == views[1]
 
@@ -205,8 +164,8 @@ async def test_asking_on_the_way_changes_nothing_at_the_end(steps: list[Step]) -
     """Without a compaction a view is a function of the history, however it was read before, but for thinking."""
     asked, silent = new_manager(), new_manager()
     for step in steps:
-        await add(asked, step)
-        await add(silent, step)
+        await feed(asked, step)
+        await feed(silent, step)
         await ask(asked, UNLIMITED)
     assert thoughtless(await ask(asked, UNLIMITED)) == thoughtless(await ask(silent, UNLIMITED))
 
@@ -220,7 +179,7 @@ async def test_between_compactions_a_view_begins_with_the_one_before(steps: list
     before: list[Message] = []
     compactions = 0
     for step in steps:
-        await add(manager, step)
+        await feed(manager, step)
         view = await ask(manager, budget)
         report = await manager.explain()
         if report["compactions"] == compactions:
@@ -232,7 +191,7 @@ async def test_between_compactions_a_view_begins_with_the_one_before(steps: list
 @given(conversations())
 async def test_compacting_by_hand_again_never_makes_a_view_larger(steps: list[Step]) -> None:
     manager = new_manager()
-    await add(manager, flat(steps))
+    await feed(manager, flat(steps))
     size = count_tokens(await ask(manager, 600))
     for _ in range(3):
         report = await manager.compact()
@@ -247,9 +206,7 @@ async def test_compacting_by_hand_again_never_makes_a_view_larger(steps: list[St
 
 @given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(400, 3_000), st.data())
 async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: st.DataObject) -> None:
-    pins = [
-        {"role": "user", "content": f"Never forget {word}.", "metadata": {"pinned": True}} for word in ("alpha", "beta")
-    ]
+    pins = [user(f"Never forget {word}.", metadata={"pinned": True}) for word in ("alpha", "beta")]
     places = [data.draw(st.integers(0, len(steps))) for _ in pins]
     manager = new_manager(pin_share=0.5)
     pinned: list[str] = []
@@ -258,7 +215,7 @@ async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, 
             if place == number:
                 await manager.add_message(pin)
                 pinned.append(pin["content"])
-        await add(manager, step)
+        await feed(manager, step)
         contents = [message["content"] for message in await ask(manager, budget) if message["role"] == "user"]
         assert all(text in contents for text in pinned)
 
@@ -268,7 +225,7 @@ async def test_what_was_pinned_by_command_is_in_every_later_view(
     steps: list[Step], budget: int, data: st.DataObject
 ) -> None:
     manager = new_manager(pin_share=0.5)
-    await add(manager, flat(steps))
+    await feed(manager, flat(steps))
     await ask(manager, budget)
     small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
     entry = data.draw(st.sampled_from(small))
@@ -286,12 +243,11 @@ async def test_what_was_pinned_by_command_is_in_every_later_view(
 async def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step], budget: int) -> None:
     manager = new_manager()
     for step in steps:
-        await add(manager, step)
+        await feed(manager, step)
         view = await ask(manager, budget)
         humans = [entry for entry in manager.snapshot() if entry.human]
-        must = [
-            entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids
-        ]  # a text beside results is shown apart
+        # a text beside results is shown apart
+        must = [entry for entry in (*humans[:1], *humans[-1:]) if not entry.answered_ids]
         contents = [message["content"] for message in view]
         assert all(entry.message["content"] in contents for entry in must)
 
@@ -303,17 +259,11 @@ PRINTS = st.builds(
     lambda line, times: f"{line}\n" * times, st.sampled_from([PRINTED, PRINTED * 40]), st.integers(1, 400)
 )
 TOOL_STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda text: [{"role": "tool", "tool_call_id": "gone", "name": PRINTED, "content": text}], PRINTS),
+    st.builds(lambda text: [result("gone", text, name=PRINTED)], PRINTS),
     st.builds(lambda text: [{"role": "function", "name": PRINTED, "content": text}], PRINTS),
     st.builds(
         lambda text: [
-            {
-                "role": "tool",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "gone", "content": text},
-                    {"type": "text", "text": text},
-                ],
-            }
+            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": text}, block(text)]}
         ],
         PRINTS,
     ),
@@ -326,14 +276,12 @@ QUOTED = re.compile(
 
 
 @given(conversations(st.one_of(ORDERLY_STEPS, TOOL_STEPS), max_steps=8), BUDGETS)
-@example(
-    [[{"role": "user", "content": "Go."}], [{"role": "tool", "tool_call_id": "gone", "content": PRINTED * 2_000}]], 60
-)
+@example([[user("Go.")], [result("gone", PRINTED * 2_000)]], 60)
 async def test_what_a_tool_printed_is_quoted_and_labelled_whatever_the_budget(steps: list[Step], budget: int) -> None:
     """Wherever it goes out in the role of a person, clipped to however little."""
     manager = new_manager()
     for step in steps:
-        await add(manager, step)
+        await feed(manager, step)
         for message in await ask(manager, budget):
             content = message["content"]
             parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]

@@ -1,92 +1,123 @@
-"""A provider that compacts a conversation itself, as provider-anthropic does, answered by a script.
+"""Providers that compact a conversation themselves, as provider-anthropic does: one that does so well, and odd ones.
 
 A carrier is valid for the model that made it, first in a request, and as it was made.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from amplifier_core import ChatRequest
-from amplifier_core.llm_errors import LLMError
-from amplifier_core.message_models import ChatResponse
+from amplifier_core import ChatRequest, ChatResponse
 
-from amplifier_context_testing.replay.answer_policies import Answer, Policy, next_answer
-from amplifier_context_testing.wire.apis import Fault
+from tests.summary.scripted import Message, good, reply
 
 METADATA = "anthropic:compaction"
+NATIVE = {"summary_writer": "native", "token_meter": "estimate"}
+ANSWER = "Twelve files were read."
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """One request: its messages, whether a compaction was asked for, and whether it was answered."""
+def carriers(view: list[Message]) -> list[Message]:
+    return [message for message in view if METADATA in (message.get("metadata") or {})]
 
-    messages: list[dict[str, Any]]
-    compacts: bool
-    answered: bool
+
+def carrier(model: str = "wire-1", *, text: str = ANSWER, **more: Any) -> Message:
+    block = {"type": "compaction", "content": text, "signature": signed(model, text)}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed"}
+    state = {"version": 1, "model": model, "block": block}
+    return {"role": "user", "content": "Native compacted conversation.", "metadata": {**marks, METADATA: state, **more}}
+
+
+def signed(model: str, text: str) -> str:
+    return hashlib.sha256(f"{model}\0{text}".encode()).hexdigest()
 
 
 class NativeProvider:
-    """The provider; `exchanges` are all requests so far."""
+    """The provider.
+
+    Args:
+        words: of each compaction.
+        compaction: whether it is offered.
+        model: by default the session's own.
+
+    Attributes:
+        compactions: the messages of each request for one, in order.
+        answers: how many requests were answered with a text.
+    """
 
     name = "anthropic"
 
-    def __init__(self, script: Policy, *, compaction: bool = True, model: str = "wire-1") -> None:
-        self.exchanges: list[Exchange] = []
-        self._script = script
-        self._compaction = compaction
-        self._model = model
-
-    @property
-    def compactions(self) -> list[Exchange]:
-        return [one for one in self.exchanges if one.compacts]
+    def __init__(self, words: str = ANSWER, *, compaction: bool = True, model: str = "wire-1") -> None:
+        self.compactions: list[list[Message]] = []
+        self.answers = 0
+        self._words, self._compaction, self._model = words, compaction, model
 
     def get_info(self) -> Any:
-        limits = {"context_window": 200_000, "max_output_tokens": 8_192}
-        return SimpleNamespace(id=self.name, capabilities=["tools"], defaults={"model": self._model, **limits})
+        defaults = {"model": self._model, "context_window": 200_000, "max_output_tokens": 8_192}
+        return SimpleNamespace(id=self.name, capabilities=["tools"], defaults=defaults)
 
     def supports_native_compaction(self) -> bool:
         return self._compaction
 
     def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
         state = message["metadata"][METADATA]
-        return state["model"] == self._model and state["block"]["signature"] == self._signed(state["block"]["content"])
+        block = state["block"]
+        return state["model"] == self._model and block["signature"] == signed(self._model, block["content"])
 
-    async def compact_context(self, request: ChatRequest) -> dict[str, Any]:
-        reply = await self._reply(request, compacts=True)
-        text = reply.text
-        if reply.finish != "stop" or not text:
-            raise ValueError("the service returned no whole compaction")
-        block = {"type": "compaction", "content": text, "signature": self._signed(text)}
-        state = {"version": 1, "model": self._model, "block": block}
-        marks = {"ephemeral": True, "persisted": True, "source": "context-managed", METADATA: state}
-        message = {"role": "user", "content": "Native compacted conversation.", "metadata": marks}
-        return {"kind": "native", "message": message, "usage": {"input_tokens": 1_000, "output_tokens": len(text) // 4}}
+    async def compact_context(self, request: ChatRequest) -> Any:
+        self.compactions.append(self._read(request))
+        usage = {"input_tokens": 1_000, "output_tokens": len(self._words) // 4}
+        return {"kind": "native", "message": carrier(self._model, text=self._words), "usage": usage}
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
-        reply = await self._reply(request, compacts=False)
-        content = [{"type": "text", "text": reply.text}]
-        usage = {"input_tokens": 1_000, "output_tokens": 10, "total_tokens": 1_010}
-        return ChatResponse.model_validate({"content": content, "usage": usage, "finish_reason": reply.finish})
+        messages = self._read(request)
+        self.answers += 1
+        return reply(good(request, self.answers) if "[history " in str(messages[1]["content"]) else "I go on.")
 
-    async def _reply(self, request: ChatRequest, *, compacts: bool) -> Answer:
+    async def accept(self, view: list[Message]) -> None:
+        """Answer a request of the session."""
+        await self.complete(ChatRequest.model_validate({"messages": view}))
+
+    def _read(self, request: ChatRequest) -> list[Message]:
         messages = [message.model_dump(exclude_unset=True) for message in request.messages]
-        carriers = [place for place, one in enumerate(messages) if METADATA in (one.get("metadata") or {})]
-        first = next((place for place, one in enumerate(messages) if one["role"] not in ("system", "developer")), 0)
-        assert carriers in ([], [first]), "a carrier must precede the conversation"
-        assert all(self.validate_compacted_context(messages[place]) for place in carriers)
-        asked = request.model_copy(update={"metadata": {"compaction": True} if compacts else None})
-        try:
-            made = await next_answer(self._script, asked) or Answer()
-        except Fault as fault:
-            self.exchanges.append(Exchange(messages, compacts, False))
-            raise LLMError(str(fault), provider=self.name, status_code=fault.status) from None
-        self.exchanges.append(Exchange(messages, compacts, True))
-        return made
+        found = carriers(messages)
+        first = next((one for one in messages if one["role"] not in ("system", "developer")), None)
+        assert found in ([], [first]), "a carrier must precede the conversation"
+        assert all(map(self.validate_compacted_context, found))
+        return messages
 
-    def _signed(self, text: str) -> str:
-        return hashlib.sha256(f"{self._model}\0{text}".encode()).hexdigest()
+
+class Odd(NativeProvider):
+    """A provider whose compaction is of no use, in one way: this result, or this exception."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self._result = result
+        self.asked = 0
+
+    def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
+        return message["metadata"].get("accepted") is not False
+
+    async def compact_context(self, request: ChatRequest) -> Any:
+        self.asked += 1
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+    async def complete(self, request: ChatRequest, **options: Any) -> Any:
+        raise AssertionError("a model was asked for a text")
+
+
+class Slow(Odd):
+    """A provider whose compaction comes when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__({"kind": "native", "message": carrier()})
+        self.release = asyncio.Event()
+
+    async def compact_context(self, request: ChatRequest) -> Any:
+        await self.release.wait()
+        return await super().compact_context(request)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +14,7 @@ from amplifier_core.message_models import TextBlock
 from amplifier_context_core.stores import Store
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
+from amplifier_context_testing import checked
 from tests.messages import work
 from tests.places import Place
 
@@ -100,11 +101,6 @@ def good(request: ChatRequest, number: int) -> str:
     return "\n".join([*lines, "## Findings", *(f"- {line}" for line in findings)])
 
 
-def broken(request: ChatRequest, number: int) -> str:
-    """A provider that fails every time."""
-    raise ConnectionError("down, with SECRET in the text")
-
-
 # Compactions follow soon after each other, so that a short session has many.
 OFTEN: dict[str, Any] = {"cadence": "auto", "target_usage": 0.5, "compact_threshold": 0.92, "protected_recent": 0.3}
 
@@ -143,13 +139,23 @@ async def wait_for_summaries(manager: Any) -> None:
     await asyncio.sleep(0)
 
 
-async def drive(manager: Any, messages: list[Message], *, waits: bool = True) -> list[list[Message]]:
-    """Add messages, and ask for a view after each result, as a loop does; the views."""
+async def view_of(manager: Any, provider: Any = None) -> list[Message]:
+    """The view of a request, valid for every provider."""
+    view = await manager.get_messages_for_request(BUDGET, provider)
+    if any(message["role"] != "system" for message in view):  # else the history is empty
+        checked(view)
+    return view
+
+
+async def drive(
+    manager: Any, messages: Iterable[Message], provider: Any = None, *, waits: bool = True
+) -> list[list[Message]]:
+    """Add messages, and ask for a view before each answer, as a loop does; the views."""
     views: list[list[Message]] = []
     for message in messages:
         await manager.add_message(message)
         if message["role"] != "assistant":
-            views.append(await manager.get_messages_for_request(BUDGET))
+            views.append(await view_of(manager, provider))
             if waits:
                 await wait_for_summaries(manager)
     return views

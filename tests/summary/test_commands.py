@@ -11,28 +11,27 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from click.testing import CliRunner
 
 from amplifier_context_cli import stored_managers
-from amplifier_context_cli.app import main
 from amplifier_context_core.stores import Store, open_store
-from tests.cli.kept import viewed
-from tests.messages import text, work
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager
+from tests.cli.kept import rows, run, viewed
+from tests.messages import text
+from tests.summary.scripted import BUDGET, SESSION, WORDS, Provider, drive, good, summary_manager, view_of
 
 pytestmark = pytest.mark.kernel
-WORDS = "in a model's words"
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:{tmp_path / 'sessions.db'}"
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", url)
+    return url
 
 
 async def kept(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Keep a session with a chapter of a model; return its report and its next view."""
     manager = summary_manager(Provider(good), store=store)
-    await drive(manager, work(60, output=900))
+    await drive(manager, SESSION)
     await manager.close()
     manager = summary_manager(None, store=store, max_tokens=BUDGET)
     view = await manager.get_messages_for_request()
@@ -43,28 +42,22 @@ async def kept(store: Store) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return report, view
 
 
-def run(*arguments: str) -> str:
-    done = CliRunner().invoke(main, list(arguments))
-    assert done.exit_code == 0, done.output
-    return done.output
-
-
 def test_commands_show_the_chapter_that_the_model_wrote_and_what_it_cost(url: str) -> None:
     report, view = asyncio.run(kept(open_store(url)))
-    shown = viewed(url, "s")
+    shown = viewed("s")
     assert WORDS in text(shown)
     assert shown == view
-    printed = json.loads(run("explain", "s", "--store", url, "--json"))
+    (printed,) = rows("explain", "s")
     assert printed["summary"] == report["summary"]
     assert printed["summary"]["calls"] > 0
     cost = f"cost {report['summary']['summary_cost']:,} beside "
-    assert cost in run("explain", "s", "--store", url)
+    assert cost in run("explain", "s").output
 
 
 def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     async def state() -> tuple[int, bool]:
         manager = summary_manager(None, store=open_store(url))
-        view = await manager.get_messages_for_request(BUDGET)
+        view = await view_of(manager)
         records = manager.records.valid()
         await manager.close()
         return len(records), WORDS in text(view)
@@ -73,7 +66,7 @@ def test_undo_drops_what_the_model_knew_of_the_range(url: str) -> None:
     before, worded = asyncio.run(state())
     assert before
     assert worded
-    assert "are shown" in run("undo", "s", "--yes", "--store", url)
+    assert "are shown" in run("undo", "s", "--yes").output
     after, _ = asyncio.run(state())
     assert after < before
 
@@ -101,9 +94,8 @@ def test_a_session_of_a_package_that_fails_is_read_without_it(
 
     monkeypatch.setattr(stored_managers, "entry_points", only_that)
     for command in ("view", "explain", "search", "undo"):
-        arguments = [command, "s", *(["module_3"] if command == "search" else ()), "--store", url]
-        done = CliRunner().invoke(main, [*arguments, "--yes" if command == "undo" else "--json"])
-        assert done.exit_code == 0, done.output
+        words = ["module_3"] if command == "search" else []
+        done = run(command, "s", *words, "--yes" if command == "undo" else "--json")
         assert f"by the module context-summary, which cannot be loaded from a_broken_package ({reason}" in done.stderr
         assert "Reinstall the package a_broken_package" in done.stderr
         if command == "view":

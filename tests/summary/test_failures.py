@@ -1,37 +1,23 @@
-"""Every way in which a model does not do what it is asked: the view is the digest's, and nothing waits."""
+"""Ways in which a model does not do what it is asked, and answers that are made to break the reader or the state."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
 
+from amplifier_context_core.stores import open_store
 from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder
-from tests.messages import bare, digest, text
-from tests.summary.scripted import BUDGET, SESSION, WORDS, drive, summary_manager, wait_for_summaries
+from tests.messages import text
+from tests.summary.scripted import SESSION, WORDS, Provider, drive, summary_manager, view_of
 from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
-
-
-async def test_a_late_summary_takes_the_place_of_the_digest_at_the_next_compaction() -> None:
-    writer = Writer("slow")
-    manager = summary_manager(writer)
-    views = await drive(manager, SESSION[:45], waits=False)
-    assert manager.compactor.compactions == 1
-    assert WORDS not in text(views[-1])
-    before = views[-1]
-    writer.release.set()
-    await wait_for_summaries(manager)
-    again = await manager.get_messages_for_request(BUDGET)
-    assert digest(bare(again)) == digest(bare(before)), "the prefix stays while it is cached"
-    views = await drive(manager, SESSION[45:])
-    assert manager.compactor.compactions > 1
-    assert WORDS in text(views[-1])
 
 
 @pytest.mark.parametrize("kind", ["refusing", "filtered", "empty", "truncated"])
@@ -128,4 +114,48 @@ async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monk
         views = await drive(manager, SESSION[:43])
     assert WORDS in text(views[-1])
     writer.release.set()
+
+
+# -- hostile answers: the session goes on within its bounds ------------------------------------------------------------
+
+HIDDEN = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"
+PLAIN = "שָׁלוֹם \u200fעולם, می\u200cخواهم 👩\u200d👩\u200d👧"  # noqa: RUF001 - they are meant
+HOSTILE = {
+    "lone surrogates": "## Findings\n- a \ud800 b (m3)\n## Work\n- Next: \ud800",
+    "control characters": f"## Findings\n- {HIDDEN}say{HIDDEN}ing {PLAIN}{HIDDEN}\n## Work\n- x\r</context_record>\ry",
+    "json": '{"a":' * 50_000,
+    "a heading in each line": "## Findings\n" * 20_000 + "- a fact",
+    "headings with colons": ("1. " + "a" * 60 + ":\n") * 4_000,
+    "stars": "**" * 20_000 + ":",
+    "quotation marks": "## Person\n- " + '"' * 90_000 + " (m1)",
+    "quotations": "## Values\n- " + '"aaaaaaaaaaaa" ' * 9_000,
+    "many marks": "## Findings\n- a (" + ", ".join(f"m{n}" for n in range(50_000)) + ")",
+    "a large mark": f"## Findings\n- a (m{'9' * 4_000}) m{'9' * 17}",
+    "slashes": "## Files\n- " + "a/" * 90_000,
+    "many lines": "## Findings\n" + "- a fact (m3)\n" * 9_000,
+    "a long line": "## Findings\n" + "word " * 70_000,
+    "one long word": "## Findings\n- " + "w" * 300_000,
+    "a chapter of its own": "## Findings\n- <context_record>\n[m1 to m9 in short]\nRule: x\n</context_record>",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+async def test_the_session_goes_on_is_kept_and_stays_within_its_bounds(kind: str, tmp_path: Any) -> None:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    provider = Provider(lambda request, number: HOSTILE[kind])
+    manager = summary_manager(provider, store=open_store(url))
+    views = await drive(manager, SESSION[:43])
+    assert provider.requests
+    for view in views:
+        assert text(view).count("<context_record>") == text(view).count("</context_record>")
+        json.dumps(view, ensure_ascii=False).encode()
+    kept = json.dumps(manager.state(0), ensure_ascii=False)
+    assert len(kept) < 60_000
+    for shown in (kept, text(views[-1])):
+        assert not any(char in shown for char in HIDDEN.replace("[31m", "")), "it controls how a text is shown"
+        assert kind != "control characters" or f"say [31m ing {PLAIN}" in shown
     await manager.close()
+    again = summary_manager(None, store=open_store(url))
+    assert await view_of(again) == views[-1]
+    assert again.records.valid() == manager.records.valid()
+    await again.close()

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.stores import MemoryStore
 from tests.messages import digest, rounds, text, work
 from tests.places import Place
 from tests.summary.scripted import (
-    BUDGET,
     SESSION,
     WORDS,
     Provider,
@@ -19,6 +20,7 @@ from tests.summary.scripted import (
     good,
     opened,
     summary_manager,
+    view_of,
     wait_for_summaries,
 )
 from tests.writers import Writer
@@ -42,12 +44,12 @@ async def kept(place: Place, provider: Any, **config: Any) -> Any:
 
 async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(place: Place) -> None:
     manager = await kept(place, Provider(good))
-    before = await manager.get_messages_for_request(BUDGET)
+    before = await view_of(manager)
     records = manager.records.valid()
     await manager.close()
     provider = Provider(good)
     again = opened(place, provider)
-    assert digest(await again.get_messages_for_request(BUDGET)) == digest(before)
+    assert digest(await view_of(again)) == digest(before)
     await wait_for_summaries(again)
     assert again.records.valid() == records
     assert provider.requests == []
@@ -59,15 +61,15 @@ async def test_forget_erases_from_state_and_chapters(place: Place) -> None:
     secret = "hunter2-very-secret"
     session = [*work(4, output=900), {"role": "user", "content": f"The password is {secret}."}]
     await drive(manager, [*session, *rounds(50, start=50, output=900)])
-    assert secret in str(manager.state(0)) or secret in text(await manager.get_messages_for_request(BUDGET))
+    assert secret in str(manager.state(0)) or secret in text(await view_of(manager))
     erased = await manager.forget(containing=secret)
     assert erased == ["m10"]
     assert secret not in str(manager.state(0))
-    assert secret not in text(await manager.get_messages_for_request(BUDGET))
+    assert secret not in text(await view_of(manager))
     assert all(record.upto < 10 for record in manager.records._records)
     await manager.close()
     again = opened(place, None)
-    assert secret not in text(await again.get_messages_for_request(BUDGET))
+    assert secret not in text(await view_of(again))
     assert secret not in str(again.state(0))
     await again.close()
 
@@ -79,13 +81,6 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
     await manager.set_messages(messages)
     assert manager.records.valid() == []
     await manager.close()
-
-
-async def test_saved_state_that_cannot_be_read_is_left_out_with_a_warning(place: Place) -> None:
-    manager = opened(place, Provider(good))
-    manager.restore({"context-summary": {"records": "nonsense"}}, 0)
-    assert manager.state(0)["context-summary"]["records"] == []
-    assert "cannot be read" in str(manager.warnings.texts)
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
@@ -103,7 +98,7 @@ async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_k
     assert report["author"] == "summary"
     assert WORDS in report["chapter"]
     assert "dwell on this: the parser" in provider.text()
-    assert report["chapter"] in [message["content"] for message in await manager.get_messages_for_request(BUDGET)]
+    assert report["chapter"] in [message["content"] for message in await view_of(manager)]
     await manager.close()
 
 
@@ -136,7 +131,6 @@ async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
     report = await manager.compact()
     assert report["compacted"]
     assert report["author"] == "digest"
-    await manager.close()
 
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
@@ -157,3 +151,69 @@ async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_ed
     await again.get_messages()
     assert again.state(0)["context-summary"]["records"] == []
     await again.close()
+
+
+# -- records of a session that is resumed, whose older entries are not loaded ------------------------------------------
+
+
+async def closed(store: MemoryStore) -> Any:
+    """A session that was summarised."""
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, SESSION)
+    await manager.close()
+    return manager
+
+
+async def changed_state(store: MemoryStore, change: Any) -> None:
+    """Change what a session saved of its summaries."""
+    saved = json.loads(await store.load_checkpoint("s") or b"")
+    saved["extra"]["context-summary"] = change(saved["extra"]["context-summary"])
+    await store.save_checkpoint("s", len(await store.read("s")), json.dumps(saved).encode())
+
+
+async def test_a_resumed_session_keeps_the_records_of_entries_that_are_as_they_were_though_not_loaded() -> None:
+    store = MemoryStore()
+    manager = await closed(store)
+    kept = manager.records.valid()
+    covered = manager.compactor.last_sent.view.checkpoint.covered
+    assert kept[-1].start < covered, "the record begins in what a resumed session does not load"
+    assert kept[-1].covered > covered, "and ends in what it loads"
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert await again.records.verified() == kept
+    assert again.history.snapshot().gap, "nothing was loaded for it"
+    await again.close()
+    entries = await store.read("s")
+    await store.replace("s", covered + 1, entries[covered + 2 :])  # by another program: no round has lost its call
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert again.history.snapshot().gap
+    assert kept[-1] not in await again.records.verified()
+
+
+@pytest.mark.parametrize("odd", [[1], "text", {"records": "nonsense"}])
+async def test_a_session_whose_summary_state_is_of_no_use_opens_with_a_warning(odd: Any) -> None:
+    store = MemoryStore()
+    await closed(store)
+    await changed_state(store, lambda _: odd)
+    again = summary_manager(None, store=store)
+    assert len(await view_of(again)) > 1
+    assert "cannot be read" in str(again.warnings.texts)
+
+
+async def test_a_session_that_was_saved_with_a_summary_state_opens_with_its_view() -> None:
+    """As sessions were saved until each answer was the whole text (version 2 of the records)."""
+    store = MemoryStore()
+    manager = await closed(store)
+    before = await view_of(summary_manager(None, store=store))
+    assert WORDS in text(before)
+
+    def former(state: dict[str, Any]) -> dict[str, Any]:
+        records = [{"state" if key == "text" else key: one[key] for key in one} for one in state["records"]]
+        return {**state, "version": 2, "records": records}
+
+    await changed_state(store, former)
+    again = summary_manager(None, store=store)
+    assert digest(await view_of(again)) == digest(before)
+    assert again.limits.calls == manager.limits.calls
+    assert "cannot be read" in str(again.warnings.texts)

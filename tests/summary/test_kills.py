@@ -12,10 +12,9 @@ import pytest
 
 from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import open_store
-from amplifier_context_testing import checked
 from tests.messages import text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from tests.summary.scripted import Provider, drive, good, summary_manager, view_of, wait_for_summaries
 
 pytestmark = pytest.mark.kernel
 SESSION = work(120, output=900)
@@ -67,8 +66,7 @@ async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_a
     assert [message["content"] for message in await manager.get_messages()] == [m["content"] for m in SESSION[:added]]
     stored = [record.upto for record in await manager.records.verified()]
     assert len(stored) == answers
-    view = await manager.get_messages_for_request(BUDGET)
-    checked(view)
+    view = await view_of(manager)
     await wait_for_summaries(manager)
     assert ("SAW file" in text(view)) is (answers > 0)
     await drive(manager, SESSION[added:])

@@ -76,7 +76,7 @@ _WHY = (
     "see in a review what was changed in such a file by hand, so it is lost with the next release of the package."
 )
 # So many and so long that the chapters outgrow their share of the view, and the oldest rules must go.
-RULES = [f"Never touch the file generated_{number}.py, {_WHY}" for number in range(64)]
+RULES = [f"Never touch the file generated_{number}.py, {_WHY}" for number in range(44)]
 SESSION: list[dict[str, Any]] = [
     {"role": "user", "content": "Do the work."},
     *(
@@ -84,7 +84,7 @@ SESSION: list[dict[str, Any]] = [
         for number, rule in enumerate(RULES)
         for message in (*rounds(1, start=number, output=700), {"role": "user", "content": rule})
     ),
-    *rounds(20, start=65, output=700),
+    *rounds(20, start=45, output=700),
 ]
 
 

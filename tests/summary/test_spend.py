@@ -1,32 +1,29 @@
-"""What summaries may cost: reports that make no sense and calls without an answer leave no way around the share."""
+"""What summaries may cost, across processes too: no report and no failure is a way around the limits."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest
+from amplifier_core import ChatRequest, HookRegistry, HookResult
 
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.messages import work
-from tests.summary.scripted import BUDGET, Provider, drive, good, summary_manager, wait_for_summaries
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_summary.config import SummaryConfig
+from amplifier_context_summary.limits import Limits, Prices, prices_of
+from tests.messages import rounds, work
+from tests.summary.scripted import HeldBack, Message, Provider, drive, good, summary_manager, until_asked, view_of
 from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
 SESSION = work(90, output=900)
 ONE_CALL = SESSION[:43]
 SHARE = 0.6
-FREE = {
-    "RateLimitError",
-    "QuotaExceededError",
-    "AuthenticationError",
-    "AccessDeniedError",
-    "ContextLengthError",
-    "InvalidRequestError",
-    "NotFoundError",
-    "ConfigurationError",
-}
+# Errors of a request that the provider refused, so that it costs nothing.
+FREE = {"RateLimitError", "QuotaExceededError", "AuthenticationError", "AccessDeniedError", "ContextLengthError"}
+FREE |= {"InvalidRequestError", "NotFoundError", "ConfigurationError"}
 IMPLAUSIBLE: dict[str, object] = {
     "zero": SimpleNamespace(input_tokens=0, output_tokens=0),
     "negative": SimpleNamespace(input_tokens=-5, output_tokens=-5),
@@ -48,7 +45,7 @@ class Reporting(Provider):
         return SimpleNamespace(content=good(request, len(self.requests)), finish_reason="stop", usage=self._usage)
 
 
-async def spent(provider: Any, messages: list[dict[str, Any]] = SESSION, **config: Any) -> Any:
+async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any) -> Any:
     """The manager of a session at its end; no back-off lasts from one request to the next."""
     keys: dict[str, Any] = {"summary_spend": SHARE, "summary_output": 400, **config}
     manager = summary_manager(provider, **keys)
@@ -60,12 +57,13 @@ async def spent(provider: Any, messages: list[dict[str, Any]] = SESSION, **confi
     return manager
 
 
-@pytest.mark.parametrize("name", IMPLAUSIBLE)
-async def test_an_implausible_report_costs_what_no_report_costs(name: str) -> None:
-    unreported = await spent(Reporting(None))
-    reported = await spent(Reporting(IMPLAUSIBLE[name]))
-    assert reported.limits.calls == unreported.limits.calls > 1
-    assert reported.limits.summary_cost == unreported.limits.summary_cost > 1_000
+async def test_an_implausible_report_costs_what_no_report_costs() -> None:
+    unreported = (await spent(Reporting(None), SESSION[:91])).limits
+    assert unreported.calls > 1
+    assert unreported.summary_cost > 1_000
+    for name, usage in IMPLAUSIBLE.items():
+        reported = (await spent(Reporting(usage), SESSION[:91])).limits
+        assert (reported.calls, reported.summary_cost) == (unreported.calls, unreported.summary_cost), name
 
 
 async def test_a_call_costs_what_its_provider_reports() -> None:
@@ -82,23 +80,19 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     assert cost == 0 or cost > 1_000
 
 
-async def priced(price: float, messages: list[dict[str, Any]], **config: Any) -> tuple[Any, Writer]:
+async def priced(price: float, messages: list[Message], **config: Any) -> tuple[Any, Writer]:
     """The manager of a session at its end, and the writer that it asked, at a price in that of the session's model."""
     own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
     manager = summary_manager(None, summary_provider="writer", **config)
     manager.writer.providers = lambda: {"own": own, "writer": writer}
-    for message in messages:
-        await manager.add_message(message)
-        if message["role"] != "assistant":
-            await manager.get_messages_for_request(BUDGET, own)
-            await wait_for_summaries(manager)
+    await drive(manager, messages, own)
     return manager, writer
 
 
 async def test_by_default_a_cheaper_model_lowers_the_bill_but_a_share_of_the_config_is_the_money_of_any() -> None:
     session = work(480, output=300)
     default, _ = await priced(0.2, session, summary_spend=None)
-    given, _ = await priced(0.2, session, summary_spend=0.12)
+    given, _ = await priced(0.2, session[:401], summary_spend=0.12)
     assert default.limits.calls >= 1
     assert 0.015 < default.limits.summary_cost / default.limits.session_cost <= 0.024
     assert 0.06 < given.limits.summary_cost / given.limits.session_cost <= 0.12
@@ -130,13 +124,13 @@ async def test_a_request_costs_its_estimate_until_a_plausible_report_however_oft
     estimated = manager.limits.session_cost
     assert estimated > 0
     for tokens in (0, 1, 100, 100_000_000):
-        await manager.get_messages_for_request(BUDGET)
+        await view_of(manager)
         manager.on_response(Response(usage=Usage(tokens)))
         assert manager.limits.session_cost == estimated
     manager.on_response(Response(usage=Usage(6_000)))
     reported = manager.limits.session_cost
     assert reported > 6_000
-    await manager.get_messages_for_request(BUDGET)
+    await view_of(manager)
     assert manager.limits.session_cost == reported
 
 
@@ -150,4 +144,103 @@ async def test_only_the_first_call_by_hand_need_not_be_earned() -> None:
     await manager.compact()
     assert len(provider.requests) == 1
     assert (await manager.explain())["summary"]["reason"] == "summary_spend"
+
+
+# -- in the next process, and by the clock -----------------------------------------------------------------------------
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "config"),
+    [("good", {"max_summary_calls": 1}), ("good", {"max_summary_tokens": 1}), ("error:ProviderUnavailableError", {})],
+)
+async def test_a_resumed_session_has_made_the_calls_of_the_process_before(kind: str, config: dict[str, Any]) -> None:
+    store = MemoryStore()
+    first = summary_manager(Writer(kind), store=store, **config)
+    await drive(first, SESSION[:41])
+    assert first.limits.calls == 1
+    await first.close()
+    writer = Writer(kind)
+    again = summary_manager(writer, store=store, **config)
+    await drive(again, rounds(30, start=100, output=900))
+    assert again.compactor.compactions > first.compactor.compactions
+    assert writer.asked == []
+    assert again.limits.summary_cost == first.limits.summary_cost
+
+
+async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
+    store, provider = MemoryStore(), HeldBack()
+    first = summary_manager(provider, store=store)
+    await until_asked(first, provider, SESSION)
+    await first.close()
+    again = summary_manager(None, store=store)
+    await again.ready()
+    assert again.limits.calls == 1
+    assert again.limits.summary_cost > 1_000
+
+
+async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
+    """A handler may hang or end the process."""
+    store, hooks, waits = MemoryStore(), HookRegistry(), list[bool]()
+
+    async def look(event: str, data: dict[str, Any]) -> HookResult:
+        saved = json.loads(await store.load_checkpoint("s") or b"{}")
+        waits.append(saved["extra"]["context-summary"]["limits"]["failures"] > 0)
+        return HookResult(action="continue")
+
+    hooks.register("context:summary_failed", look, 0, name="test")
+    manager = summary_manager(Writer("error:ProviderUnavailableError"), store=store, hooks=hooks)
+    await drive(manager, SESSION[:41])
     await manager.close()
+    assert waits == [True]
+
+
+def limits() -> Limits:
+    made = Limits(session_cost=1e6)
+    made.begin(NOW, 10)
+    made.summary_cost += 50.0
+    made.failed(NOW, 100.0)
+    return made
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
+)
+def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
+    made = Limits()
+    made.restore(saved)
+    assert made == Limits()
+
+
+@pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
+def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
+    made = limits()
+    assert made.refusal(SummaryConfig(summary_spend=0.1), now, 10) == ""
+    made.failed(now)
+    assert 0 < made.waits(now) <= 3_600
+
+
+def test_the_tokens_of_calls_leave_room_for_the_longest_answer_of_the_next_one() -> None:
+    config = SummaryConfig(max_summary_tokens=1_000, summary_output=400)
+    made = Limits()
+    made.begin(NOW, 300)
+    assert made.refusal(config, NOW, 300) == ""
+    assert made.refusal(config, NOW, 301) == "max_summary_tokens"
+    assert made.refusal(config, NOW + 601, 301) == ""
+
+
+@pytest.mark.parametrize(("price", "share"), [(0.2, 0.024), (1.0, 0.12), (3.0, 0.12)])
+def test_the_default_share_is_smaller_for_a_cheaper_model(price: float, share: float) -> None:
+    made = Limits(session_cost=1_000.0, summary_cost=10.0)
+    assert made.left(SummaryConfig(), price, by_hand=False) == pytest.approx(1_000 * share - 10)
+    assert made.left(SummaryConfig(summary_spend=0.12), price, by_hand=False) == 110
+
+
+@pytest.mark.parametrize("odd", [10**400, float("inf"), float("nan"), -1, True, "4", None])
+def test_prices_are_those_of_the_provider_if_they_make_sense(odd: Any) -> None:
+    pricing = {"input_per_million": 4.0, "output_per_million": 20, "cache_read_per_million": 0.4}
+    for given in (pricing, SimpleNamespace(**pricing)):
+        assert prices_of(given) == Prices(4.0, 0.4, 5.0, 20.0)
+    assert prices_of({"input_per_million": odd, "output_per_million": odd}) is None

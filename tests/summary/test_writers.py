@@ -15,14 +15,7 @@ from amplifier_context_testing import EventRecorder, check_request, coding_sessi
 from amplifier_context_testing.summaries import asked
 from tests.summary.scripted import BUDGET, OFTEN, summary_manager
 from tests.timers import timers_of
-from tests.writers import (
-    CLAIMED_TASK,
-    FAILING,
-    INJECTED_RULE,
-    INVENTED_FILE,
-    INVENTED_QUOTE,
-    Writer,
-)
+from tests.writers import CLAIMED_TASK, FAILING, INJECTED_RULE, INVENTED_FILE, INVENTED_QUOTE, Writer
 
 pytestmark = pytest.mark.kernel
 TASK = "amplifier-context-summary"  # what the manager names its background task
@@ -157,19 +150,6 @@ async def test_what_is_open_is_shown_where_no_newer_round_was_folded_but_no_task
     done = await course(Writer("claiming"), summary_background=False)
     assert "Write the changelog." in done.text
     assert CLAIMED_TASK not in done.text
-
-
-async def test_a_ceiling_of_calls_is_kept() -> None:
-    writer = Writer("good")
-    await course(writer, max_summary_calls=2)
-    assert len(writer.asked) == 2
-
-
-async def test_a_session_with_little_money_asks_no_model() -> None:
-    writer = Writer("good")
-    done = await course(writer, summary_spend=0.001)
-    assert writer.asked == []
-    assert done.explained["summary"]["reason"] == "summary_spend"
 
 
 async def test_each_range_has_a_quarter_of_the_threshold_or_waits_for_more() -> None:
