@@ -37,23 +37,6 @@ async def read(manager: ContextManager, numbers: range, provider: Any) -> list[M
     return await manager.get_messages_for_request(BUDGET, provider)
 
 
-async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> None:
-    manager = new_manager()
-    await manager.add_message({"role": "user", "content": "Fix the loader."})
-    call = {"id": "late", "tool": "read", "arguments": {}}
-    await manager.add_message({"role": "assistant", "content": "", "tool_calls": [call]})
-    await read(manager, range(4), READER)
-    await manager.add_message(carrier())
-    await manager.add_message({"role": "tool", "tool_call_id": "late", "content": "the file"})
-    view = await manager.get_messages_for_request(BUDGET, READER)
-    assert view[0] == carrier()
-    assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
-    await read(manager, range(4, 60), OTHER)
-    assert manager.compactor.compactions
-    again = await manager.get_messages_for_request(BUDGET, READER)
-    assert again[:3] == view, "a compaction for another model folds no part of it"
-
-
 async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
     manager = new_manager(max_tokens=20_000, target_usage=0.4)
     await feed(manager, [*work(20), carrier(), *rounds(80, start=20)])

@@ -15,9 +15,6 @@ from tests.messages import Message, bare, rounds, shared_prefix, system, text, u
 BUDGET = 4_000
 
 
-# -- edits -------------------------------------------------------------------------------------------------------------
-
-
 async def test_another_system_message_takes_the_place_of_the_first_and_none_leaves_it() -> None:
     manager = await feed(new_manager(), [system("You are an agent."), *work(3)])
     known = marks(manager)
@@ -46,9 +43,6 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     assert (await manager.explain())["compactions"] == compactions
 
 
-# -- replayed adds -----------------------------------------------------------------------------------------------------
-
-
 async def test_what_comes_after_a_replay_is_new_even_when_it_repeats_the_last_message() -> None:
     parent = await feed(new_manager(), [*work(2), {"role": "user", "content": "continue"}])
     saved = await parent.get_messages()
@@ -66,9 +60,6 @@ async def test_an_equal_message_of_another_time_is_no_replay() -> None:
     later = {"role": "user", "content": "continue", "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}}
     await manager.add_message(later)
     assert len(await manager.get_messages()) == 3
-
-
-# -- what counts as an edit --------------------------------------------------------------------------------------------
 
 
 async def edited(messages: list[Message], place: int, **changes: Any) -> ContextManager:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from copy import deepcopy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextError
 from amplifier_context_core.messages.usage import Response
 from tests.managers import ask, feed, new_manager
 from tests.messages import SIGNED, Message, block, digest, rounds, says, text, user, work
 
 BUDGET = 4_000
-
-
-# -- rows that are history, never request ------------------------------------------------------------------------------
 
 
 async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
@@ -28,9 +25,6 @@ async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
     assert len(view) < len(messages)
     assert "French" not in text(view)
     assert "Dutch" not in text(view)
-
-
-# -- provider state in metadata ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
@@ -62,22 +56,13 @@ async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
     assert [message["metadata"]["timestamp"] for message in (await manager.get_messages())[:-1]] == before
 
 
-# -- what is human -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    "injected",
-    [
-        user("Half of the budget is used.", metadata={"ephemeral": True}),
-        user("A hook says so.", metadata={"source": "hook"}),
-        user("Older parts were folded.", metadata={"source": "context-compaction"}),
-        user("<system-reminder>Three todos.</system-reminder>"),
-        user("Job 7 has ended.", metadata={"amplifier_input": {"kind": "service"}}),
-        user("As typed.", metadata={"amplifier_public_reference_only": True}),
-    ],
-    ids=["ephemeral", "hook", "compaction", "reminder", "service", "for pages only"],
+    "metadata",
+    [{"ephemeral": True}, {"amplifier_input": {"kind": "service"}}, {"amplifier_public_reference_only": True}],
 )
-async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(injected: Message) -> None:
+async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(metadata: Any) -> None:
+    """Other ones are in tests/core/test_parsing.py."""
+    injected = user("Half of the budget is used.", metadata=metadata)
     messages = [injected, {"role": "user", "content": "THE TASK"}, *rounds(60), deepcopy(injected)]
     manager = await feed(new_manager(), messages)
     view = await ask(manager, 2_000)
@@ -85,9 +70,6 @@ async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_hu
     assert manager.turn_count == 1
     assert {member["why"]: member["mark"] for member in report["floor"]["members"]}["task"] == "m2"
     assert any(message["content"] == "THE TASK" for message in view)
-
-
-# -- system prompts ---------------------------------------------------------------------------------------------------
 
 
 class Prompt:
@@ -116,6 +98,9 @@ async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None
     view = await ask(manager, BUDGET)
     assert [m["content"] for m in view if m["role"] == "system"] == ["Made again.", "From a hook."]
     assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
+    for nothing in ("", "  \n"):  # no empty message takes its place
+        await manager.set_system_prompt_factory(Prompt(nothing))
+        assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
 
 
 async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
@@ -129,22 +114,3 @@ async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_
     assert after[0]["content"] == "Two."
     assert digest(after[1:]) == digest(before[1:])
     assert (await manager.explain())["compactions"] == 1
-
-
-async def test_a_factory_that_gives_nothing_leaves_no_empty_message() -> None:
-    manager = await feed(new_manager(), work(1))
-    for nothing in ("", "  \n"):
-        await manager.set_system_prompt_factory(Prompt(nothing))
-        assert (await ask(manager, BUDGET))[0]["role"] == "user"
-
-
-async def test_a_factory_that_raises_is_an_error_of_ours_and_changes_nothing() -> None:
-    async def broken() -> str:
-        raise RuntimeError("secret")
-
-    manager = await feed(new_manager(), work(1))
-    await manager.set_system_prompt_factory(broken)
-    with pytest.raises(ContextError, match="system prompt factory failed: RuntimeError"):
-        await manager.get_messages_for_request(BUDGET)
-    await manager.set_system_prompt_factory(None)
-    await ask(manager, BUDGET)

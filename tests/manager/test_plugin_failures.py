@@ -70,9 +70,6 @@ async def compacted_often(manager: ContextManager, times: int = 4) -> None:
     assert (await manager.explain())["compactions"] >= times - 1
 
 
-# -- strategies --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, [WARNING, POST_COMPACT])
@@ -109,9 +106,6 @@ async def test_a_strategy_that_breaks_its_contract_is_skipped_and_named_once(
     with caplog.at_level(logging.WARNING):
         await compacted_often(manager)
     assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy wrong {why}; it is skipped"]
-
-
-# -- observers ---------------------------------------------------------------------------------------------------------
 
 
 class Observer:
@@ -152,9 +146,6 @@ async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.Lo
     assert len(seen) == 2
 
 
-# -- token counters ----------------------------------------------------------------------------------------------------
-
-
 def raises(text: str) -> int:
     raise ValueError(text)  # where the counter fails
 
@@ -186,9 +177,6 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
     assert warning.startswith(f"session s: token counter {counter!r} {why}")
     assert warning.endswith("; 4 characters a token are assumed")
     assert SECRET not in caplog.text
-
-
-# -- search indexes ----------------------------------------------------------------------------------------------------
 
 
 Search = Callable[[Iterable[Entry], str, int], Any]

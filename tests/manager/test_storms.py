@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
@@ -11,7 +10,7 @@ from amplifier_core import HookRegistry
 from amplifier_context_core import ContextOverflow
 from amplifier_context_testing import EventRecorder, check_request
 from tests.managers import feed, new_manager
-from tests.messages import Message, rounds, size
+from tests.messages import Message, call, result, rounds, size, system, user
 
 BUDGET = 8_000
 HANDFUL = 10
@@ -23,33 +22,26 @@ def words(tokens: int) -> str:
     return " ".join(f"word{number:05d}" for number in range(tokens * 4 // 10))
 
 
-def giant_system_prompt() -> list[Message]:
-    return [{"role": "system", "content": words(int(BUDGET * 0.95))}, {"role": "user", "content": "Do it."}]
+LOADED = {"openai:tool_search_items": [{"type": "tool_search_output"}]}
+GIANTS: dict[str, list[Message]] = {
+    "system prompt": [system(words(int(BUDGET * 0.95))), user("Do it.")],
+    "loaded tools": [
+        user("Do it."),
+        call("c", content=words(int(BUDGET * 0.95)), metadata=LOADED),
+        result("c"),
+    ],
+    # Not clipped: what it leaves of the budget is more than an eighth.
+    "newest human message": [user("Do it."), *rounds(3, start=90_000), user(words(int(BUDGET * 0.8)))],
+}
 
 
-def giant_loaded_tools() -> list[Message]:
-    call, result = rounds(1, start=90_000)
-    call["metadata"] = {"openai:tool_search_items": [{"type": "tool_search_output"}]}
-    call["content"] = words(int(BUDGET * 0.95))
-    return [{"role": "user", "content": "Do it."}, call, result]
-
-
-def whole_newest_human() -> list[Message]:
-    """It is not clipped: what it leaves of the budget is more than an eighth."""
-    return [
-        {"role": "user", "content": "Do it."},
-        *rounds(3, start=90_000),
-        {"role": "user", "content": words(int(BUDGET * 0.8))},
-    ]
-
-
-@pytest.mark.parametrize("start", [giant_system_prompt, giant_loaded_tools, whole_newest_human])
+@pytest.mark.parametrize("giant", GIANTS)
 async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactions_and_one_warning(
-    start: Any, caplog: pytest.LogCaptureFixture
+    giant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, ["context:compaction", WARNING])
-    manager = await feed(new_manager(hooks=hooks), start())
+    manager = await feed(new_manager(hooks=hooks), GIANTS[giant])
     with caplog.at_level(logging.WARNING):
         for number in range(500):
             await feed(manager, rounds(1, start=number, output=120) if number % 10 == 0 else [])
@@ -58,7 +50,7 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
             assert size(view) <= BUDGET
     assert (await manager.explain())["compactions"] == recorder.count("context:compaction") <= HANDFUL
     texts = [event["message"] for event in recorder.named(WARNING)]
-    once = 0 if start is whole_newest_human else 1  # that one is below the trigger
+    once = 0 if giant == "newest human message" else 1  # that one is below the trigger
     assert len([message for message in texts if "must be kept" in message]) == once
     assert len(texts) == len(set(texts)) <= 1
     records = [r for r in caplog.records if r.levelno >= logging.WARNING and "must be kept" in r.getMessage()]

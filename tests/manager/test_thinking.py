@@ -91,19 +91,14 @@ async def prefixes(session: ContextManager) -> list[tuple[int, str | None]]:
     return [(entry.seq, entry.response.prefix if entry.response else None) for entry in stored]
 
 
-async def test_a_message_between_a_request_and_its_answer_is_an_edit() -> None:
-    session = new_manager()
-    await session.add_message(user("Well?"))
-    await session.get_messages_for_request(LARGE, BOUND)
-    await session.add_message(user("Quickly."))
-    await session.add_message(answer(1))
-    assert await seen(session) == []
-
-
-async def test_thinking_that_no_request_of_this_session_asked_for_is_left_out() -> None:
-    session = new_manager()
-    await session.set_messages([user("Well?"), answer(1), user("Sure?"), answer(2), user("Really?")])
-    assert await seen(session) == []
+async def test_thinking_is_left_out_that_answers_no_request_or_one_that_a_message_followed() -> None:
+    unasked, followed = new_manager(), new_manager()
+    await unasked.set_messages([user("Well?"), answer(1), user("Sure?"), answer(2), user("Really?")])
+    await followed.add_message(user("Well?"))
+    await followed.get_messages_for_request(LARGE, BOUND)
+    await followed.add_message(user("Quickly."))
+    await followed.add_message(answer(1))
+    assert [await seen(unasked), await seen(followed)] == [[], []]
 
 
 async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:

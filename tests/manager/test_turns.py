@@ -11,8 +11,8 @@ from amplifier_core.testing import MockCoordinator
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, text, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, rounds, says, text, user, work
 
 
 def turns(manager: object) -> list[str]:
@@ -47,17 +47,6 @@ async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of
     assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
 
 
-async def test_clearing_changes_the_revision_even_of_a_history_without_messages() -> None:
-    manager = new_manager()
-    await manager.ready()
-    before = manager.history.revision
-    await manager.clear()
-    assert manager.history.revision > before
-
-
-# --- interrupting -----------------------------------------------------------------------------------------------------
-
-
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
     manager = await feed(new_manager(), talk.messages)
@@ -65,17 +54,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
-
-
-async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:
-    manager = await feed(new_manager(), ConversationBuilder().user("One.").say("Yes.").user("Two.").messages)
-    await manager.interrupt()
-    await feed(manager, [{"role": "user", "content": "Two, otherwise."}])
-    assert marks(manager) == ["m1", "m2", "m4"]
-    assert (await manager.recall("m3") or {})["content"] == "Two."
-
-
-# --- what entries say -------------------------------------------------------------------------------------------------
 
 
 async def test_entries_carry_id_session_and_times() -> None:
@@ -86,22 +64,18 @@ async def test_entries_carry_id_session_and_times() -> None:
         assert entry.completed == entry.message["metadata"]["timestamp"]
 
 
-async def test_an_assistants_message_is_created_when_it_was_asked_for() -> None:
+async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_completed_before() -> None:
     times = iter([f"2030-01-01T00:00:{second:02d}.000+00:00" for second in range(60)])
     manager = new_manager()
     manager._clock = manager.history._clock = lambda: next(times)  # pyright: ignore[reportPrivateUsage]
-    await feed(manager, [{"role": "user", "content": "Hi."}])
+    await feed(manager, [user("Hi.")])
     await ask(manager, 4_000)
-    await feed(manager, [{"role": "assistant", "content": "Hello."}])
+    await feed(manager, [says("Hello.")])
     answer = manager.snapshot()[-1]
     assert answer.created < answer.completed
-
-
-async def test_a_recorded_answer_with_its_own_older_time_is_not_completed_before_it_was_created() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Hi."}])
-    await ask(manager, 4_000)
-    stamp = {"timestamp": "2020-01-01T00:00:00.000+00:00"}
-    await feed(manager, [{"role": "assistant", "content": "Hello.", "metadata": stamp}])
+    await ask(await feed(manager, [user("Well?")]), 4_000)
+    stamp = {"timestamp": "2020-01-01T00:00:00.000+00:00"}  # of a recorded answer
+    await feed(manager, [says("Well.", metadata=stamp)])
     answer = manager.snapshot()[-1]
     assert answer.created <= answer.completed == stamp["timestamp"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -22,17 +21,6 @@ BUDGET = 4_000
 async def test_a_system_prompt_alone_is_given_alone() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
-
-
-async def test_a_history_in_which_a_seq_comes_twice_is_shown_whole() -> None:
-    """No store of ours keeps such a one."""
-    history = list((await feed(new_manager(), work(40))).snapshot())
-    twice = Snapshot.of([*history[:30], *history[20:]])
-    view = View(None, 100_000, Renderer(approx_token_counter, 10_000), keep=())
-    async with asyncio.timeout(10):
-        assert await view.update(twice, len(twice), frozenset())
-        assert await view.update(Snapshot.of([*twice, *history]), len(twice), frozenset())
-    assert len(view.messages()) >= len(twice) + len(history)
 
 
 async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
@@ -55,48 +43,11 @@ async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -
     assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
 
 
-# -- valid, always -----------------------------------------------------------------------------------------------------
-
-
 async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
-    views = []
-    for greeting in ("Welcome!", "Good day!"):
-        manager = await feed(
-            new_manager(), [{"role": "assistant", "content": greeting}, {"role": "user", "content": "Hi."}]
-        )
-        views.append(await ask(manager, BUDGET))
+    greetings = ("Welcome!", "Good day!")
+    views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
     assert views[0][0]["role"] == "user"
     assert views[0][0] == views[1][0]
-
-
-async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_and_show_each_call_once() -> None:
-    def calling(*ids: str) -> Message:
-        calls = [{"id": one, "tool": "t", "arguments": {}} for one in ids]
-        return {"role": "assistant", "content": "", "tool_calls": calls}
-
-    def answer(call_id: str) -> Message:
-        return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}"}
-
-    rows = [{"role": "user", "content": "task"}, calling("a1", "a2"), answer("a1"), calling("b1", "b2"), answer("b1")]
-    manager = await feed(new_manager(), rows)
-    await ask(manager, BUDGET)
-    late = [{"type": "tool_result", "tool_use_id": one, "content": f"late {one}"} for one in ("a2", "b2")]
-    await feed(manager, [{"role": "user", "content": "The newest words."}, {"role": "user", "content": late}])
-    view = await ask(manager, BUDGET)
-    assert [call["id"] for message in view for call in message.get("tool_calls", [])] == ["a1", "a2", "b1", "b2"]
-    assert view[-1]["content"] == "The newest words."
-
-
-# -- the prefix --------------------------------------------------------------------------------------------------------
-
-
-async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
-    manager = await feed(new_manager(), work(3))
-    before = await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == 0
-    await feed(manager, rounds(1, start=50))
-    await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
 
 
 async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
@@ -110,9 +61,6 @@ async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> 
     assert after[-1]["content"] == result["content"]
 
 
-# -- the budget and what is protected ----------------------------------------------------------------------------------
-
-
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
     talk = ConversationBuilder().user("Write it.")
     talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
@@ -122,42 +70,24 @@ async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_lik
     assert size(view) <= 700
 
 
-async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
-    manager = await feed(new_manager(auto_compact=False), [{"role": "user", "content": "Work."}])
-    number = largest = 0
-    while (await manager.explain())["compactions"] == 0:
-        await feed(manager, rounds(1, start=number))
-        largest = max(largest, size(await ask(manager, BUDGET)))
-        number += 1
-    assert largest > 0.95 * BUDGET
-
-
-async def test_a_compaction_comes_at_the_threshold_and_goes_down_to_the_target() -> None:
-    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3), [{"role": "user", "content": "Work."}])
-    number = 0
+@pytest.mark.parametrize("auto", [True, False])
+async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_goes_down_to_the_target(
+    auto: bool,
+) -> None:
+    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3, auto_compact=auto), [user("Work.")])
     sizes: list[int] = []
-    while (await manager.explain())["compactions"] == 0:
-        await feed(manager, rounds(1, start=number))
+    while not manager.compactor.compactions:
+        await feed(manager, rounds(1, start=len(sizes)))
         sizes.append(size(await ask(manager, BUDGET)))
-        number += 1
-    assert max(sizes) <= 0.6 * BUDGET
+    assert max(sizes) <= 0.6 * BUDGET if auto else max(sizes) > 0.95 * BUDGET
     assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
 async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": "One."},
-        {"role": "user", "content": "Two."},
-        {"role": "assistant", "content": "Three."},
-        {"role": "assistant", "content": "Four."},
-        {"role": "user", "content": "Five."},
-    ]
+    messages = [user("One."), user("Two."), says("Three."), says("Four."), user("Five.")]
     view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "user"]
     assert view[0]["content"] == "One.\n\nTwo."
-
-
-# -- what changes rounds that were shown -------------------------------------------------------------------------------
 
 
 async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
@@ -169,9 +99,6 @@ async def test_the_opening_message_comes_after_instructions_that_were_sent_befor
     view = await ask(manager, BUDGET)
     assert [message["role"] for message in view] == ["developer", "user", "assistant"]
     assert view[: len(before)] == before
-
-
-# -- nothing leaves a view in silence ----------------------------------------------------------------------------------
 
 
 def logs(number: int) -> list[Message]:
