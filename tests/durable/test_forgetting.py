@@ -32,9 +32,6 @@ def raw_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
 
 
-# -- traces ------------------------------------------------------------------------------------------------------------
-
-
 async def test_without_a_trace_timestamps_alone_are_recognised(place: Place, tmp_path: Path) -> None:
     host = Host(tmp_path / "home", "s")
     manager = await pasted(place, host)
@@ -128,9 +125,6 @@ async def test_too_many_new_messages_are_not_all_hashed_and_that_is_logged(
     assert len(await manager.get_messages()) == 5
 
 
-# -- everything that is derived ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.stores(*BACKENDS)
 async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Place) -> None:
     manager = await pasted(place)
@@ -143,6 +137,11 @@ async def test_a_text_is_forgotten_from_short_forms_focus_and_pins_too(place: Pl
     manager.compactor.directions.injected = f"dwell on {SECRET}"
     assert await manager.forget(containing=SECRET) == ["m2"]
     assert SECRET not in await everything(manager)
+    await manager.compact_summary("call_1", "the second FILE in short")
+    await manager.compact("dwell on the second FILE")
+    number = next(entry.seq for entry in manager.snapshot() if "call_1" in entry.call_ids)
+    await manager.forget([f"m{number}"])
+    assert "FILE" not in await everything(manager)
     manager = await again(manager, place)
     assert SECRET not in await everything(manager)
     assert await manager.search("hunter2-topsecret") == []
@@ -163,9 +162,6 @@ async def test_a_forget_whose_caller_is_cancelled_is_carried_out_all_the_same(pl
     assert SECRET not in await everything(manager_on(place.store(), place.session_id()))
 
 
-# -- erased later ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def hindrance(monkeypatch: pytest.MonkeyPatch) -> Hindrance:
     return Hindrance(monkeypatch)
@@ -174,57 +170,35 @@ def hindrance(monkeypatch: pytest.MonkeyPatch) -> Hindrance:
 on_lasting_stores = pytest.mark.parametrize(
     "place", [one for one in parameters() if one.values[0] != "memory"], indirect=True
 )
-WAYS: list[dict[str, Any]] = [{"marks": ["m2"]}, {"containing": SECRET}]
+WAYS: dict[str, dict[str, Any]] = {
+    "marks": {"marks": ["m2"]},
+    "containing": {"containing": SECRET},
+    "another process": {"containing": SECRET},
+}
 
 
 @on_lasting_stores
-@pytest.mark.parametrize("way", WAYS, ids=["marks", "containing"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_the_same_call_finishes_what_a_store_could_not_erase(
-    place: Place, hindrance: Hindrance, way: dict[str, Any]
+    place: Place, hindrance: Hindrance, way: str
 ) -> None:
     manager = await pasted(place)
+    if way == "another process":
+        await manager.compact_summary("to_come", f"will use {SECRET}")
     with hindrance.on(), pytest.raises(NotErased):
-        await manager.forget(**way)
+        await manager.forget(**WAYS[way])
     assert (await manager.get_messages())[1]["content"] == "(erased)"
     tries = hindrance.tries
-    assert await manager.forget(**way) == ["m2"]
+    if way == "another process":
+        manager = await again(manager, place)
+        await manager.get_messages()
+        assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    assert await manager.forget(**WAYS["marks" if way == "another process" else way]) == ["m2"]
     assert hindrance.tries > tries
     assert SECRET not in await everything(manager)
     await manager.close()
     if place.backend in ("jsonl", "sqlite"):
         assert SECRET.encode() not in raw_bytes(place.folder)
-
-
-@on_lasting_stores
-async def test_another_process_finishes_what_a_store_could_not_erase(place: Place, hindrance: Hindrance) -> None:
-    manager = await pasted(place)
-    await manager.compact_summary("to_come", f"will use {SECRET}")
-    with hindrance.on(), pytest.raises(NotErased):
-        await manager.forget(containing=SECRET)
-    tries = hindrance.tries
-    manager = await again(manager, place)
-    await manager.get_messages()
-    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
-    assert await manager.forget(["m2"]) == ["m2"]
-    assert hindrance.tries > tries
-    await manager.close()
-    if place.backend in ("jsonl", "sqlite"):
-        assert SECRET.encode() not in raw_bytes(place.folder)
-
-
-async def test_nothing_registered_of_a_forgotten_call_is_left(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(30)])
-    await manager.compact_summary("call_3", "topsecret in short")
-    await manager.compact_summary("to_come", "of the future")
-    await manager.compact("dwell on topsecret")
-    number = next(entry.seq for entry in manager.snapshot() if "call_3" in entry.call_ids)
-    await manager.forget([f"m{number}"])
-    assert "topsecret" not in json.dumps(await ask(manager))
-    data = await manager.store.load_checkpoint(manager.session_id)
-    assert data
-    assert b"topsecret" not in data
-    assert b"of the future" in data  # what has nothing to do with it stays
-    await manager.close()
 
 
 async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Place) -> None:

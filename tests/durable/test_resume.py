@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import NotLoaded, StoreError, load_config
+from amplifier_context_core import NotLoaded, StoreError
 from amplifier_context_core.messages.reminders import REFERENCE_ONLY
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
@@ -17,7 +17,7 @@ from amplifier_context_recall.lacking import names_lacking_in
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
-from tests.durable.sessions import BUDGET, again, compacted, loaded_entries, manager_on, opened, turns
+from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, turns
 from tests.managers import ask, feed
 from tests.messages import call, rounds, text, user
 from tests.places import BACKENDS, Place
@@ -42,11 +42,7 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     if place.backend == "memory":
         pytest.skip("memory ends with its process")
     place.durability = "flush"
-    killed = make_manager(
-        load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "on_conflict": "fork"}),
-        session_id=place.session_id(),
-        store=place.store(),
-    )
+    killed = manager_on(place.store(), place.session_id(), on_conflict="fork")
     before = await compacted(killed)
     # Nothing is closed: the claim is still held, as it is for a while after a crash. A fork of it is what config asks.
     async with opened(place, on_conflict="fork") as manager:
@@ -168,11 +164,7 @@ async def test_a_checkpoint_that_covers_more_than_the_history_hides_no_new_messa
 
 
 async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(place: Place) -> None:
-    manager = make_manager(
-        load_config({"token_counter": "heuristic", "max_tokens": BUDGET}),
-        session_id=place.session_id(),
-        store=place.store(),
-    )
+    manager = manager_on(place.store(), place.session_id())
     await feed(manager, [{"role": "user", "content": "go"}, *rounds(2)[:3]])
     manager.history.on_cancelled()
     await manager.on_turn_complete()
@@ -200,9 +192,7 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request_after_a_resume(place: Place) -> None:
     """Another budget has a checkpoint, so only the end of the history is loaded."""
-    first = manager_on(place.store(), place.session_id())
-    for message in turns(20):
-        await first.add_message(message)
+    first = await feed(manager_on(place.store(), place.session_id()), turns(20))
     await first.get_messages_for_request(2_000)
     await first.get_messages_for_request(6_000)
     assert [view.checkpoint is None for view in first.compactor.cache.views] == [False, True]
@@ -211,21 +201,6 @@ async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request
     await ask(resumed, 6_000)
     assert resumed.compactor.cache.by_budget[6_000].checkpoint is not None
     await resumed.store.close()
-
-
-async def test_turn_numbers_continue_after_a_resume(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(40))
-    await ask(manager)
-    await manager.compact()
-    manager = await again(manager, place)
-    await feed(manager, [user("next")])
-    assert manager.snapshot()[-1].turn_id == "u41"
-    assert manager.turn_count == 41
-    await feed(manager, [call("c")])
-    assert (await manager.interrupt())["interrupted"]
-    await feed(manager, [user("other")])
-    assert manager.snapshot()[-1].turn_id == "u41"
-    await manager.close()
 
 
 async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(place: Place) -> None:
@@ -301,28 +276,6 @@ async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Plac
     async with opened(place) as manager:
         assert await names_lacking_in(manager, ["m3"]) == before
         assert manager.history.snapshot().gap, "the history need not be loaded for it"
-
-
-async def test_a_session_used_again_after_its_close_has_what_another_program_left(place: Place) -> None:
-    """Pins, short forms and the focus are those of the store: what was erased there is not saved again."""
-    secret = "hunter2"
-    first = manager_on(place.store(), place.session_id())
-    await feed(first, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": f"{secret}\n" * 900}])
-    await first.compact_summary("c1", f"it says {secret}")
-    await first.compact(f"keep {secret}")
-    await first.pin("m1")
-    await first.close()
-    other = manager_on(place.store(), place.session_id())
-    await other.pin("m1", False)
-    assert await other.forget(containing=secret) == ["m3"]
-    await other.close()
-    assert len(await first.get_messages()) == 3
-    assert first.compactor.directions.pins == set()
-    assert first.compactor.directions.focus is None
-    await first.close()
-    store = place.store()
-    assert secret.encode() not in (await store.load_checkpoint(place.session_id()) or b"")
-    await store.close()
 
 
 async def test_a_view_that_served_many_budgets_is_one_view_after_a_resume(place: Place) -> None:

@@ -35,11 +35,19 @@ async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -
         await compacted(manager)
         history = await manager.get_messages()
     async with opened(place) as manager:
-        for message in history:
-            await manager.add_message(message)
+        await feed(manager, history)
         assert await manager.get_messages() == history
         await manager.add_message({"role": "user", "content": history[0]["content"]})
-        assert len(await manager.get_messages()) == len(history) + 1
+        history = await manager.get_messages()
+    changed, hint = (
+        {**history[3], "content": "left out by the host"},
+        {"role": "system", "content": "You were resumed."},
+    )
+    async with opened(place) as manager:
+        await feed(manager, [hint, *history[:3], changed, *history[4:]])
+        found = await manager.get_messages()
+        assert found[: len(history)] == history
+        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
 
 
 async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_again(place: Place) -> None:
@@ -49,19 +57,6 @@ async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_ag
     async with opened(place) as manager:
         await feed(manager, [{"role": "user", "content": "q2"}, reminder])
         assert [m["content"] for m in await manager.get_messages()] == ["Be brief.", "q", "a", "q2", "Be brief."]
-
-
-async def test_a_replay_with_a_message_of_its_own_doubles_none_of_the_others(place: Place) -> None:
-    async with opened(place) as manager:
-        await compacted(manager)
-        history = await manager.get_messages()
-    changed = {**history[3], "content": "left out by the host"}
-    hint = {"role": "system", "content": "You were resumed."}
-    async with opened(place) as manager:
-        await feed(manager, [hint, *history[:3], changed, *history[4:]])
-        found = await manager.get_messages()
-        assert found[: len(history)] == history
-        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
 
 
 async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:

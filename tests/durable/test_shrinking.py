@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import collections
 from pathlib import Path
-from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry
 
-from amplifier_context_core import ContextManager, load_config, repair
+from amplifier_context_core import ContextManager, repair
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import open_store
+from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
-from tests.durable.sessions import manager_on
+from tests.durable.sessions import again, manager_on
 from tests.managers import ask, feed
 from tests.messages import user
 from tests.places import Place
@@ -27,18 +28,12 @@ MESSAGES = 40
 
 async def resumed(place: Place) -> ContextManager:
     """A session of which the middle is not in memory."""
-
-    def opened() -> ContextManager:
-        config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
-        return make_manager(config, session_id=place.session_id(), store=place.store())
-
-    manager = opened()
+    manager = manager_on(place.store(), place.session_id(), max_tokens=900)
     for number in range(MESSAGES):
         role = "assistant" if number % 5 else "user"
         await manager.add_message({"role": role, "content": f"t{number} " + "w " * 50})
         await manager.get_messages_for_request()
-    await manager.close()
-    manager = opened()
+    manager = await again(manager, place, max_tokens=900)
     await manager.get_messages_for_request()
     assert manager.history.snapshot().gap
     return manager
@@ -50,8 +45,7 @@ async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, 
     url = f"{backend}:{tmp_path / ('sessions' if backend == 'jsonl' else 'sessions.db')}"
 
     def opened() -> ContextManager:
-        config = load_config({"max_tokens": 900, "token_counter": "heuristic"})
-        return make_manager(config, session_id="s", store=open_store(url))
+        return manager_on(open_store(url), max_tokens=900)
 
     manager = opened()
     for number in range(MESSAGES):
@@ -110,25 +104,13 @@ async def test_what_another_program_wrote_is_reported_to_hooks_and_by_explain(tm
     await manager.close()
     with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
         file.write(b'{"role": "user", "content": "theirs"}\n{"role": "user", "content": "torn')
-    hooks = Heard()
-    manager = make_manager(
-        load_config({"token_counter": "heuristic"}), session_id="s", hooks=hooks, store=open_store(url)
-    )
+    recorder = EventRecorder(hooks := HookRegistry(), ["context:warning"])
+    manager = manager_on(open_store(url), hooks=hooks)
     await ask(manager)
-    warnings = [data for event, data in hooks.events if event == "context:warning"]
-    assert [data["reason"] for data in warnings] == ["repair"]
-    assert warnings[0]["message"] in (await manager.explain())["warnings"]
-    assert "torn" not in warnings[0]["message"]  # no content of messages
-    assert "theirs" not in warnings[0]["message"]
+    (warning,) = recorder.named("context:warning")
+    assert warning["reason"] == "repair"
+    assert warning["message"] in (await manager.explain())["warnings"]
+    assert "torn" not in warning["message"]  # no content of messages
+    assert "theirs" not in warning["message"]
     assert len(await manager.get_messages()) == 3
     await manager.close()
-
-
-class Heard:
-    """The kernel's hooks, as far as they are used: what was emitted."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, Any]]] = []
-
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
-        self.events.append((event, data))
