@@ -202,9 +202,6 @@ async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyS
     assert await resumed.get_messages() == await manager.get_messages()
 
 
-# --- another writer ---------------------------------------------------------------------------------------------------
-
-
 async def test_a_session_in_use_is_refused_with_the_name_of_its_holder(store: FaultyStore) -> None:
     store.in_use["s"] = "pid 7 on elsewhere"
     manager = manager_on(store)
@@ -238,12 +235,17 @@ async def test_a_fork_saves_a_state_of_its_own_and_leaves_that_of_the_original(s
     assert (await fork.explain())["session_id"] == fork.history.session_id != "s"
 
 
-async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store), [user("a")])
+@pytest.mark.parametrize("fork", [False, True], ids=["by default", "in a fork that the other writer has edited"])
+async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore, fork: bool) -> None:
+    manager = await feed(manager_on(store, on_conflict="fork" if fork else "error"), [user("a"), user("b")])
+    if fork:
+        await manager_on(store).set_messages([user("a"), user("rewritten"), user("more")])
     store.lost_to["s"] = "pid 8 on elsewhere"
     with pytest.raises(SessionLost, match="pid 8 on elsewhere"):
-        await manager.add_message(user("b"))
-    assert await contents(manager) == await stored(store) == ["a"]
+        await manager.add_message(user("c"))
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    assert await contents(manager) == ["a", "b"]
+    assert await stored(store) == (["a", "rewritten", "more"] if fork else ["a", "b"])
 
 
 async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: FaultyStore) -> None:
@@ -255,20 +257,6 @@ async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: Fau
     assert await contents(manager) == ["a", "b", "c"]
     assert await stored(store) == ["a", "b", "by the other"]
     assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
-
-
-async def test_what_the_other_writer_has_edited_cannot_be_forked_from(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
-    other = manager_on(store)
-    await other.set_messages([user("a"), user("rewritten"), user("more")])
-    store.lost_to["s"] = "pid 8 on elsewhere"
-    with pytest.raises(SessionLost):
-        await manager.add_message(user("c"))
-    assert [info.session_id for info in await store.sessions()] == ["s"]
-    assert await contents(manager) == ["a", "b"]
-
-
-# --- erasing ----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_forgotten_is_in_no_view_no_history_and_no_checkpoint(store: FaultyStore) -> None:
@@ -370,27 +358,19 @@ class _UnansweredStore(FaultyStore):
 
 
 @pytest.mark.parametrize("made", [True, False])
-async def test_a_message_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(made: bool) -> None:
+@pytest.mark.parametrize("edits", [True, False], ids=["an edit", "a message"])
+async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(
+    edits: bool, made: bool
+) -> None:
     store = _UnansweredStore()
-    manager = await feed(manager_on(store), [user("a")])
+    manager = await feed(manager_on(store), [user("a"), user("b")])
     store.made = made
     with pytest.raises(OutcomeUnknown):
-        await manager.add_message(user("b"))
+        await (manager.set_messages([user("a"), user("edited")]) if edits else manager.add_message(user("c")))
     store.made, store.starts = None, []
-    await manager.add_message(user("c"))
-    assert store.starts == [1] * made, "a long history is not read for it"
-    assert await contents(manager) == await stored(store) == ["a", *(["b"] if made else []), "c"]
+    await manager.add_message(user("d"))
+    assert edits or store.starts == [2] * made, "a long history is not read for it"
+    held = {(True, True): ["a", "edited"], (False, True): ["a", "b", "c"]}.get((edits, made), ["a", "b"])
+    assert await contents(manager) == await stored(store) == [*held, "d"]
     seqs = [entry.seq for entry in await store.read("s")]
     assert seqs == sorted(set(seqs))
-
-
-@pytest.mark.parametrize("made", [True, False])
-async def test_an_edit_whose_outcome_is_unknown_is_what_the_store_has(made: bool) -> None:
-    store = _UnansweredStore()
-    manager = await feed(manager_on(store), [user("a"), user("b"), user("c")])
-    store.made = made
-    with pytest.raises(OutcomeUnknown):
-        await manager.set_messages([user("a"), user("edited")])
-    store.made = None
-    await manager.add_message(user("d"))
-    assert await contents(manager) == await stored(store) == [*(["a", "edited"] if made else ["a", "b", "c"]), "d"]

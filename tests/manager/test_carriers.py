@@ -10,7 +10,7 @@ from amplifier_context_core.session.host import Host
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting, settings
 from tests.managers import feed, new_manager
-from tests.messages import rounds, work
+from tests.messages import call, result, rounds, user, work
 
 Message = dict[str, Any]
 
@@ -29,12 +29,23 @@ def carrier() -> Message:
 async def read(manager: ContextManager, numbers: range, provider: Any) -> list[Message]:
     """Rounds of a loop, and the request after them."""
     for number in numbers:
-        call = {"id": f"c-{number}", "tool": "read", "arguments": {"path": f"src/a{number}.py"}}
-        await manager.add_message({"role": "assistant", "content": f"Step {number}.", "tool_calls": [call]})
-        output = f"def f{number}(): ...\n" * 20
-        await manager.add_message({"role": "tool", "tool_call_id": f"c-{number}", "content": output})
+        calls = call(f"c-{number}", path=f"src/a{number}.py", content=f"Step {number}.")
+        await feed(manager, [calls, result(f"c-{number}", f"def f{number}(): ...\n" * 20)])
         await manager.get_messages_for_request(BUDGET, provider)
     return await manager.get_messages_for_request(BUDGET, provider)
+
+
+async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> None:
+    manager = await feed(new_manager(), [user("Fix the loader."), call("late")])
+    await read(manager, range(4), READER)
+    await feed(manager, [carrier(), result("late", "the file")])
+    view = await manager.get_messages_for_request(BUDGET, READER)
+    assert view[0] == carrier()
+    assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
+    await read(manager, range(4, 60), OTHER)
+    assert manager.compactor.compactions
+    again = await manager.get_messages_for_request(BUDGET, READER)
+    assert again[:3] == view, "a compaction for another model folds no part of it"
 
 
 async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
@@ -48,9 +59,7 @@ async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
 
 
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:
-    manager = new_manager()
-    await manager.add_message(carrier())
-    await manager.add_message({"role": "user", "content": "Go on."})
+    manager = await feed(new_manager(), [carrier(), user("Go on.")])
     view = await manager.get_messages_for_request(BUDGET, OTHER)
     assert "We read ten files." in view[0]["content"]
     assert "anthropic:compaction" not in view[0]["metadata"]
@@ -64,13 +73,9 @@ def reminder(text: str) -> Message:
 
 async def carried() -> ContextManager:
     """A session whose reminder in force is older than a provider's own compaction."""
-    manager = new_manager(**settings(max_tokens=BUDGET))
-    await manager.add_message({"role": "user", "content": "Fix the loader."})
-    await manager.add_message(reminder("three todos"))
+    manager = await feed(new_manager(**settings(max_tokens=BUDGET)), [user("Fix the loader."), reminder("three todos")])
     await read(manager, range(6), READER)
-    await manager.add_message(carrier())
-    await manager.add_message({"role": "user", "content": "Go on."})
-    return manager
+    return await feed(manager, [carrier(), user("Go on.")])
 
 
 async def test_a_text_that_a_measured_request_retains_is_sent_after_the_compaction_that_is_newer() -> None:
@@ -99,10 +104,7 @@ class Jobs(Host):
 
 
 async def test_the_call_of_a_job_that_still_runs_is_sent_after_the_compaction_that_is_newer() -> None:
-    manager = new_manager()
-    await manager.add_message({"role": "user", "content": "Fix the loader."})
-    await read(manager, range(6), READER)
-    await manager.add_message(carrier())
+    manager = await carried()
     manager.requests.host = Jobs()
     view = await manager.get_messages_for_request(BUDGET, READER)
     assert check_request(view) == []

@@ -14,7 +14,7 @@ from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, Exact, grow, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, shared_prefix, size, system, text, user, words, work
+from tests.messages import Message, rounds, says, shared_prefix, size, system, text, user, words, work
 
 
 async def test_the_providers_count_decides_although_our_own_sees_no_need() -> None:
@@ -284,37 +284,24 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     sent = manager.compactor.last_sent
     assert sent is not None
     assert manager.session.meter.estimate(sent.counted, ("", "")) == 1_800
-
-
-async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() -> None:
-    manager = await feed(new_manager(**settings()), work(8))
-    manager.foreground_usage()
     await ask(manager)
-    manager.on_response(Response(usage=Usage(1_900)))
+    manager.on_response(Response(usage=Usage(1_900)))  # what it does not report itself comes by the event
     await manager.add_message({"role": "assistant", "content": "Done."})
-    assert manager.session.meter.corrections["", ""].reports == 1
+    assert manager.session.meter.corrections["", ""].reports == 2
 
 
 def steered(content: str) -> Message:
     return {"role": "user", "content": content, "metadata": {"ephemeral": True, "persisted": True}}
 
 
-async def test_of_equal_texts_the_newest_stays() -> None:
+async def test_of_equal_texts_to_retain_the_newest_stays_and_what_cannot_be_kept_is_an_error() -> None:
     newest = steered("STEER LEFT") | {"name": "newest"}
     manager = await feed(new_manager(), [*work(5), steered("STEER LEFT"), *rounds(40, start=100), newest])
-    await feed(manager, rounds(60, start=200))
+    await feed(manager, [steered("word " * 5_000), says("written by the model"), *rounds(60, start=200)])
     view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
     assert [m.get("name") for m in view if m["content"] == "STEER LEFT"] == ["newest"]
-
-
-async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
-    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "written by the model"}])
     with pytest.raises(ValueError, match="not in the history"):
         await manager.request_retention(retain_contents=["written by the model"])
-
-
-async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:
-    manager = await feed(new_manager(), [*work(5), steered("word " * 5_000)])
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)

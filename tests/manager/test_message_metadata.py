@@ -15,16 +15,21 @@ from tests.messages import SIGNED, Message, block, digest, rounds, says, text, u
 BUDGET = 4_000
 
 
-async def test_a_retired_row_is_left_out_of_chapters_as_well() -> None:
+async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
     retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
     messages = work(60)
     messages.insert(3, {"role": "user", "content": "Answer in French.", "metadata": retired})
     messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
     manager = await feed(new_manager(), messages)
+    active = {"amplifier:instruction": {"id": "i2", "disposition": "active"}}
+    await manager.add_message(user("Answer in Greek.", metadata=active))
     view = await ask(manager, BUDGET)
     assert len(view) < len(messages)
-    assert "French" not in text(view)
-    assert "Dutch" not in text(view)
+    assert [word for word in ("French", "Dutch", "Greek") if word in text(view)] == ["Greek"]
+    history = await manager.get_messages()
+    history[-1]["metadata"]["amplifier:instruction"]["disposition"] = "retired"
+    await manager.set_messages(history)
+    assert "Greek" not in text(await ask(manager, BUDGET))
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
