@@ -1,9 +1,12 @@
-"""What happens while a request is prepared or a compaction runs changes nothing of what is sent: edits, erasures."""
+"""Edits and erasures while a request is prepared or a compaction runs; what is erased is in memory no more."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import sqlite3
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -12,16 +15,18 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compaction.checkpoint import Draft, Segment
 from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import PRE_COMPACT
+from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.view import tail
 from amplifier_context_core.view.plan import Plan
 from amplifier_context_testing import check_request
+from tests.embedders import Deterministic, searching
 from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import call, result, rounds, work
+from tests.messages import block, call, result, rounds, says, user, work
 
 BUDGET = 4_000
 SECRET = "SECRET-hunter2-SECRET"
@@ -247,3 +252,62 @@ async def test_no_compaction_that_quotes_what_was_erased_meanwhile_becomes_the_s
     assert "hunter2-0815" not in str(await ask(manager, BUDGET))
     await manager.close()
     assert b"hunter2-0815" not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+
+
+UNIQUE = "said-in-this-module-alone"
+
+
+def holding(text: str) -> list[Entry]:
+    """Entries of this process whose message has a text."""
+    gc.collect()
+    return [one for one in gc.get_objects() if isinstance(one, Entry) and text in str(one.message)]
+
+
+@pytest.mark.digest
+@pytest.mark.parametrize("make", [new_manager, lambda: searching(Deterministic())], ids=["words", "words and vectors"])
+async def test_no_object_of_this_process_holds_a_message_that_was_forgotten(make: Any) -> None:
+    manager: ContextManager = make()
+    for message in (user([block(f"the password is {UNIQUE}")]), says(), user([block("a goose")])):
+        await manager.add_message(message)
+    await ask(manager)
+    assert (await manager.search(UNIQUE))[0] == "m1"
+    assert len(holding(UNIQUE)) == 1
+    await manager.forget(["m1"])
+    await ask(manager)  # until then the request is known to which an answer may still come
+    assert holding("a goose")
+    assert holding(UNIQUE) == []
+
+
+@pytest.mark.digest
+async def test_the_index_of_words_in_this_process_is_dropped_with_what_was_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[sqlite3.Connection] = []
+    connect = sqlite3.connect
+
+    def noted(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        opened.append(connect(*arguments, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    manager = new_manager()
+    await manager.add_message(user(f"the password is {UNIQUE}"))
+    assert await manager.search(UNIQUE) == ["m1"]
+    await manager.forget(["m1"])
+    (index,) = opened
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        index.execute("SELECT 1")
+
+
+async def test_a_manager_that_is_dropped_is_freed_with_its_last_reference() -> None:
+    """Its views take much memory, and the garbage collector may come late."""
+    manager = ContextManager(load_config({"token_counter": "heuristic"}))
+    await ask(await feed(manager, work(20)), 4_000)
+    await manager.close()
+    parts = [weakref.ref(part) for part in (manager, manager.session, manager.compactor)]
+    gc.disable()
+    try:
+        del manager
+        assert [part() for part in parts] == [None] * 3
+    finally:
+        gc.enable()
