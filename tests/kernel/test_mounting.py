@@ -1,9 +1,10 @@
-"""Mounting: opens nothing, registers everything, cleans up, loads both ways, and takes every config there is."""
+"""Mounting opens nothing, loads both ways, takes every config there is, and passes the kernel's own suites."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation.behavioral import ContextBehaviorTests
+from amplifier_core.validation.structural import ContextStructuralTests
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
@@ -140,3 +143,35 @@ async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:
 
 async def test_the_entry_point_loads_through_a_session() -> None:
     assert await through_a_session(mount_plan(CURRENT.module, script=["Hello."])) == ["user", "assistant"]
+
+
+class TestBehaviour(ContextBehaviorTests):
+    """What the kernel asks of a mounted context."""
+
+
+class TestStructure(ContextStructuralTests):
+    """What the kernel asks of the package."""
+
+
+def test_the_suites_are_there() -> None:
+    """An empty suite would pass as well."""
+    assert len([name for name in dir(TestBehaviour) if name.startswith("test_")]) >= 10
+    assert [name for name in dir(TestStructure) if name.startswith("test_")]
+
+
+def test_the_kernels_validator_passes_the_folder(module_path: Path) -> None:
+    command = [Path(sys.executable).with_name("amplifier-core"), "validate", "context", f"./{module_path.name}"]
+    for _ in range(3):
+        done = subprocess.run(
+            command,
+            cwd=module_path.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "NO_COLOR": "1"},
+            check=False,
+        )
+        if done.returncode >= 0:  # below: the kernel's engine died of its own threads when the interpreter closed
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 errors, 0 warnings" in done.stdout
