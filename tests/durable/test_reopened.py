@@ -42,8 +42,7 @@ class Waiting:
 @pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_again(place: Place) -> None:
     hooks = Waiting()
-    manager = manager_on(place.store(), place.session_id(), hooks=hooks)
-    await feed(manager, [user(SECRET), *work(80, output=900)])
+    manager = await with_secret(place, hooks=hooks)
     request = asyncio.create_task(manager.get_messages_for_request())
     await asyncio.wait_for(hooks.asked.wait(), 30)
     await manager.close()
@@ -70,9 +69,9 @@ async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(pl
     await first.close()
 
 
-async def with_secret(place: Place) -> ContextManager:
+async def with_secret(place: Place, hooks: Any = None) -> ContextManager:
     """A manager whose first message is to be forgotten, and whose next request compacts."""
-    manager = manager_on(place.store(), place.session_id(), cadence="fixed", compact_threshold=0.8)
+    manager = manager_on(place.store(), place.session_id(), hooks=hooks, cadence="fixed", compact_threshold=0.8)
     return await feed(manager, [user(SECRET), *work(80, output=900)])
 
 

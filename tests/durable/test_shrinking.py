@@ -5,15 +5,11 @@ The law is in tests/laws/test_shrinking_laws.py; here are the real stores, losin
 
 from __future__ import annotations
 
-import asyncio
-import collections
 from pathlib import Path
 
-import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_core import ContextManager, repair
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import open_store
 from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
@@ -21,7 +17,6 @@ from tests.durable.sessions import again, manager_on
 from tests.managers import ask, feed
 from tests.messages import user
 from tests.places import Place
-from tests.stores.jsonl.files import garble
 
 MESSAGES = 40
 
@@ -37,45 +32,6 @@ async def resumed(place: Place) -> ContextManager:
     await manager.get_messages_for_request()
     assert manager.history.snapshot().gap
     return manager
-
-
-@pytest.mark.parametrize("backend", ["jsonl", "sqlite"])
-async def test_damage_found_while_resuming_gives_no_message_twice(backend: str, tmp_path: Path) -> None:
-    """One message after the checkpoint cannot be read any more; the reading of a pinned one finds that out."""
-    url = f"{backend}:{tmp_path / ('sessions' if backend == 'jsonl' else 'sessions.db')}"
-
-    def opened() -> ContextManager:
-        return manager_on(open_store(url), max_tokens=900)
-
-    manager = opened()
-    for number in range(MESSAGES):
-        message = {"role": "assistant" if number % 2 else "user", "content": f"text {number} " + "abc " * 60}
-        await manager.add_message({**message, "metadata": {"pinned": True}} if number == 4 else message)
-        await manager.get_messages_for_request()
-    await manager.close()
-    database = tmp_path / ("sessions/s/context.db" if backend == "jsonl" else "sessions.db")
-    garble(database, 5, 11)
-    if backend == "jsonl":
-        (tmp_path / "sessions" / "s" / "context-messages.jsonl").unlink()
-    manager = opened()
-    await manager.get_messages_for_request()
-    reported = list(manager.warnings.texts)
-    assert reported
-    messages = await manager.get_messages()
-    counted = collections.Counter(message["content"][:8] for message in messages)
-    assert max(counted.values()) == 1
-    assert len(messages) < MESSAGES
-    with pytest.raises(StoreError, match="cannot be read, so nothing was written"):
-        await manager.set_messages(messages[:-1])
-    await manager.close()
-    assert await asyncio.to_thread(repair.main, [str(database)]) == 0
-    manager = opened()
-    assert len(messages) == (await manager.store.extent("s")).length
-    await manager.set_messages([*messages, {"role": "user", "content": "the host goes on"}])
-    await manager.close()
-    manager = opened()
-    assert len(await manager.get_messages()) == len(messages) + 1
-    await manager.close()
 
 
 async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everything() -> None:

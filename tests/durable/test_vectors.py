@@ -30,21 +30,6 @@ async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
     await resumed.close()
 
 
-@pytest.mark.stores("sqlite", "postgresql", only=True)
-@pytest.mark.parametrize("other", [Deterministic(32), Fitted(CORPUS)])
-async def test_of_another_model_all_vectors_are_made_again(place: Place, other: Any) -> None:
-    manager = searching(Deterministic(), place.store(), place.session_id())
-    await add(manager, *CORPUS)
-    await manager.search("heron")
-    await manager.close()
-    resumed = searching(other, place.store(), place.session_id())
-    await resumed.search("doctor")
-    kept = await cast(Any, resumed.store).vectors(place.session_id(), f"{other.name}/{other.dimensions}")
-    assert [len(one.vector) for one in kept] == [4 * other.dimensions] * len(CORPUS)
-    assert await cast(Any, resumed.store).vectors(place.session_id(), "hashed words/64") == []
-    await resumed.close()
-
-
 class Renamed(Fitted):
     """Another model under the name and with the length of `Deterministic(3)`."""
 

@@ -32,7 +32,10 @@ class FaultyStore(MemoryStore):
         failing: changes fail while this is true.
         lost_to: changes of these sessions fail, because another writer has them; empty if they are gone.
         in_use: these sessions cannot be opened.
+        made: whether changes are made of which the caller gets no answer, as from a server that breaks off; None for
+            answers.
         batches: sizes of the appends that came through.
+        starts: indices from which on it was read.
     """
 
     def __init__(self) -> None:
@@ -43,7 +46,9 @@ class FaultyStore(MemoryStore):
         self.failing_checkpoints = False
         self.lost_to: dict[str, str] = {}
         self.in_use: dict[str, str] = {}
+        self.made: bool | None = None
         self.batches: list[int] = []
+        self.starts: list[int] = []
         self.entered = 0
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -55,10 +60,16 @@ class FaultyStore(MemoryStore):
         await self._hindered(session_id)
         await super().append(session_id, entries)
         self.batches.append(len(entries))
+        self._answer()
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         await self._hindered(session_id)
         await super().replace(session_id, keep, entries)
+        self._answer()
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        self.starts.append(start)
+        return await super().read(session_id, start, stop)
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         await self._hindered(session_id)
@@ -76,6 +87,12 @@ class FaultyStore(MemoryStore):
             raise StoreError("the disk is full; make room")
         if session_id in self.lost_to:
             raise SessionLost(session_id, self.lost_to[session_id])
+        if self.made is False:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self.made is not None:
+            raise OutcomeUnknown("no answer came")
 
 
 async def contents(manager: ContextManager) -> list[Any]:
@@ -324,45 +341,12 @@ def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_hold
     asyncio.run(edited())
 
 
-class _UnansweredStore(FaultyStore):
-    """Like a server that breaks off before it answers.
-
-    Attributes:
-        made: whether changes are made; None while the server answers.
-        starts: indices from which on it was read.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: bool | None = None
-        self.starts: list[int] = []
-
-    async def _hindered(self, session_id: str) -> None:
-        await super()._hindered(session_id)
-        if self.made is False:
-            raise OutcomeUnknown("no answer came")
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await super().append(session_id, entries)
-        if self.made:
-            raise OutcomeUnknown("no answer came")
-
-    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        await super().replace(session_id, keep, entries)
-        if self.made:
-            raise OutcomeUnknown("no answer came")
-
-    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        self.starts.append(start)
-        return await super().read(session_id, start, stop)
-
-
 @pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("edits", [True, False], ids=["an edit", "a message"])
 async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(
     edits: bool, made: bool
 ) -> None:
-    store = _UnansweredStore()
+    store = FaultyStore()
     manager = await feed(manager_on(store), [user("a"), user("b")])
     store.made = made
     with pytest.raises(OutcomeUnknown):

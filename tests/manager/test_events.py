@@ -59,19 +59,14 @@ async def test_a_compaction_is_announced_before_with_its_reason_and_after_with_i
     assert payload["token_count"] == before
     assert (payload["budget"], payload["threshold"]) == (BUDGET, int(BUDGET * 0.95))
     assert payload["target"] == int(BUDGET * manager.config.target_usage)
-    assert payload["trigger"] in ("trigger", "hard limit")
-    assert "4,000" in payload["reason"] or "3,800" in payload["reason"]
     assert (recorder.count(POST), recorder.count(COMPACTION)) == (1, 1)
     for payload in recorder.named(POST, COMPACTION):
         assert payload["message_count"] == payload["after_messages"] == len(view)
         assert payload["token_count"] == payload["after_tokens"] == size(view)
         assert payload["before_messages"] == 121
-        freed = sum(step["freed"] for step in payload["strategies"])
-        assert payload["before_tokens"] - payload["after_tokens"] == freed
         assert all(set(step) == {"name", "freed"} for step in payload["strategies"])
         assert "fold" in [step["name"] for step in payload["strategies"]]
         assert 0 < payload["floor_tokens"] < payload["after_tokens"]
-        assert 0 < payload["prefix_given_up_tokens"] <= payload["before_tokens"]
         assert payload["duration_ms"] > 0
         assert payload["budget"] == BUDGET
         assert payload["target_tokens"] == payload["target"]

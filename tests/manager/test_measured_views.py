@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -45,15 +44,6 @@ async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_
     assert result["measured_after"] <= BUDGET
     assert await result["transaction"].commit()
     assert (await manager.explain())["compactions"] == 1
-
-
-async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
-    manager = await feed(new_manager(**settings(max_tokens=20_000)), work(30))
-    count = Counting(limit=3_000)
-    result = await measure(manager, count)
-    decision = result["final_attempt"]["budget_decision"]
-    assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
-    assert result["policy_budget"] == 20_000
 
 
 async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -> None:
@@ -108,7 +98,7 @@ async def test_a_short_form_is_shown_at_once_though_a_request_that_was_given_up_
 @pytest.mark.parametrize(
     ("config", "limit", "error"), [({}, OVERHEAD // 2, ContextLengthError), ({"strict": True}, 10**6, ContextOverflow)]
 )
-async def test_a_request_that_can_never_fit_is_an_error_and_changes_nothing(
+async def test_a_request_that_can_never_fit_or_be_counted_is_an_error_and_changes_nothing(
     config: dict[str, Any], limit: int, error: type[Exception]
 ) -> None:
     giants = [system(words("rule", 5_000)), user(words("human", 9_000))]
@@ -116,6 +106,10 @@ async def test_a_request_that_can_never_fit_is_an_error_and_changes_nothing(
     before = await state_of(manager)
     with pytest.raises(error):
         await manager.measured_request_view(provider=None, count_view=Counting(limit=limit))
+    failing = Counting()
+    failing.fails = RuntimeError("no count")
+    with pytest.raises(RuntimeError, match="no count"):
+        await measure(manager, failing)
     assert await state_of(manager) == before
 
 
@@ -161,20 +155,6 @@ async def test_without_a_count_our_own_decides(number: int, unavailable: Sequenc
     assert size(result["base_view"]) <= BUDGET
     assert await result["transaction"].commit()
     assert text(await ask(manager, None)) == text(result["base_view"])
-
-
-@pytest.mark.parametrize("failure", [RuntimeError("no count"), asyncio.CancelledError()])
-async def test_a_count_that_raises_is_passed_on_and_changes_nothing(failure: BaseException) -> None:
-    manager = await feed(new_manager(**settings()), work(40))
-    await ask(manager)
-    await feed(manager, rounds(20, start=90))
-    before = await state_of(manager)
-    count = Counting()
-    count.fails = failure
-    with pytest.raises(type(failure)) as caught:
-        await measure(manager, count)
-    assert caught.value is failure
-    assert await state_of(manager) == before
 
 
 @pytest.mark.parametrize(
