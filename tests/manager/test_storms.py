@@ -236,24 +236,18 @@ async def test_a_resumed_session_does_not_report_its_re_reads_again() -> None:
 LARGE, SMALL = 8_000, 2_000
 
 
-async def test_going_back_to_the_larger_budget_finds_the_old_prefix_with_what_is_new_after_it() -> None:
-    manager = await feed(new_manager(), work(100))
-    before = await ask(manager, LARGE)
+async def test_a_session_on_two_budgets_compacts_for_each_only_when_it_is_full_and_finds_the_old_prefix_again() -> None:
+    manager = await feed(new_manager(), [user("Work.")])
+    for number in range(120):
+        await feed(manager, rounds(1, start=number))
+        before = await ask(manager, LARGE)
+        await ask(manager, SMALL)
     for number in range(5):
         await feed(manager, rounds(1, start=500 + number))
         await ask(manager, SMALL)
     after = await ask(manager, LARGE)
     assert shared_prefix(before, after) == len(before)
     assert len(after) == len(before) + 10
-
-
-async def test_a_long_session_on_two_budgets_compacts_for_each_only_when_it_is_full() -> None:
-    manager = new_manager()
-    await feed(manager, [{"role": "user", "content": "Work."}])
-    for number in range(120):
-        await feed(manager, rounds(1, start=number))
-        await ask(manager, LARGE)
-        await ask(manager, SMALL)
     total = size(await manager.get_messages())
     # Half a budget is free after a compaction; twice as many as that takes is already generous.
     assert (await manager.explain())["compactions"] <= 2 * (total / (LARGE / 2) + total / (SMALL / 2))

@@ -87,15 +87,15 @@ def test_a_package_declares_what_it_imports_and_nothing_else(folder: str) -> Non
     assert found <= declared | brought
 
 
-def test_importing_simple_loads_no_driver_no_screen_and_no_kernel() -> None:
-    heavy = (*DRIVERS, *SCREEN, HOST, "aiofiles", "filelock", "tiktoken", "bpe_openai._bindings")
-    done = python(f"import amplifier_context_simple; print([name for name in {heavy!r} if name in sys.modules])")
-    assert done.stdout == "[]\n", done.stderr
-
-
-def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> None:
-    heavy = (*DRIVERS[:3], *SCREEN, HOST)
-    done = python(f"import amplifier_context_persistent; print([name for name in {heavy!r} if name in sys.modules])")
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("simple", (*DRIVERS, *SCREEN, HOST, "aiofiles", "filelock", "tiktoken", "bpe_openai._bindings")),
+        ("persistent", (*DRIVERS[:3], *SCREEN, HOST)),
+    ],
+)
+def test_importing_a_module_loads_no_driver_of_a_server_no_screen_and_no_kernel(module: str, heavy: Any) -> None:
+    done = python(f"import amplifier_context_{module}; print([name for name in {heavy!r} if name in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
 
 
