@@ -25,7 +25,7 @@ from tests.durable.host import Host
 from tests.durable.pasted_password import SECRET, everything, pasted, stripped
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
 from tests.managers import ask, feed
-from tests.messages import Message, call, digest, rounds, user
+from tests.messages import Message, block, call, digest, result, rounds, user
 from tests.places import BACKENDS, Place, parameters
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
@@ -205,15 +205,8 @@ async def test_the_same_call_finishes_what_a_store_could_not_erase(
 
 
 async def test_the_author_of_a_message_is_known_after_it_was_forgotten(place: Place) -> None:
-    messages: list[dict[str, Any]] = [
-        user("go"),
-        user("<system-reminder>be brief</system-reminder>"),
-        call("c1"),
-        {
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "x"}, {"type": "text", "text": "y"}],
-        },
-    ]
+    answer = user([{"type": "tool_result", "tool_use_id": "c1", "content": "x"}, block("y")])
+    messages = [user("go"), user("<system-reminder>be brief</system-reminder>"), call("c1"), answer]
     manager = await feed(manager_on(place.store(), place.session_id()), messages)
     humans = [entry.human for entry in manager.snapshot()]
     await manager.forget(["m1", "m2", "m3", "m4"])
@@ -401,13 +394,10 @@ async def test_new_messages_of_a_host_are_never_taken_for_what_was_erased(place:
     host = Host(tmp_path / "home", "s")
     manager = await pasted(place, host)
     await manager.forget(["m2"])
-    added = [
-        {"role": "user", "content": "a new one"},
-        {"role": "user", "content": "of the same time", "metadata": host.saved()[1]["metadata"]},
-        {"role": "user", "content": "of another time", "metadata": {"timestamp": "2031-01-01T00:00:00.123+00:00"}},
-    ]
+    added = [user("a new one"), user("of the same time", metadata=host.saved()[1]["metadata"])]
+    added.append(user("of another time", metadata={"timestamp": "2031-01-01T00:00:00.123+00:00"}))
     await manager.set_messages([*host.saved(), *added])
-    assert texts(await manager.get_messages())[-3:] == ["a new one", "of the same time", "of another time"]
+    assert texts(await manager.get_messages())[-3:] == [one["content"] for one in added]
     assert SECRET not in await everything(manager)
     await manager.add_message({"role": "user", "content": SECRET})  # typed once more: that is a new message
     assert (await manager.get_messages())[-1]["content"] == SECRET
@@ -416,12 +406,8 @@ async def test_new_messages_of_a_host_are_never_taken_for_what_was_erased(place:
 
 async def test_a_result_that_the_host_cut_short_is_recognised_by_its_call(place: Place) -> None:
     """What was cut has another hash."""
-    call = {"id": "call_IuR7Jj3zNfGq5x0b", "tool": "login", "arguments": {"password": SECRET}}
-    talk: list[Message] = [
-        {"role": "user", "content": "log in"},
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": call["id"], "content": f"logged in with {SECRET}"},
-    ]
+    name = "call_IuR7Jj3zNfGq5x0b"
+    talk = [user("log in"), call(name, name="login", path=SECRET), result(name, f"logged in with {SECRET}")]
     manager = await feed(manager_on(place.store(), place.session_id()), talk)
     assert await manager.forget(containing=SECRET) == ["m2", "m3"]
     await manager.set_messages([*talk[:2], {**talk[2], "content": talk[2]["content"][:30]}])
@@ -432,10 +418,7 @@ async def test_a_result_that_the_host_cut_short_is_recognised_by_its_call(place:
 
 async def test_an_erased_instruction_in_the_middle_keeps_its_entry(place: Place) -> None:
     hint = {"role": "system", "content": SECRET, "metadata": {"source": "hook", "hook_name": "secrets"}}
-    manager = await feed(
-        manager_on(place.store(), place.session_id()),
-        [{"role": "user", "content": "go"}, hint, {"role": "user", "content": "on"}],
-    )
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), hint, user("on")])
     history = await manager.get_messages()
     await manager.forget(["m2"])
     for given in (history, [stripped(message) for message in history], [history[0], history[2]]):

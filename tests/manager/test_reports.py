@@ -23,7 +23,7 @@ from amplifier_context_testing.checks.conversation_builder import ConversationBu
 from tests.manager.measured import Counting, measure
 from tests.manager.reporting import KEY, Reporting, provider
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, work
+from tests.messages import Message, rounds, size, system, user, work
 
 BUDGET = 4_000
 
@@ -78,22 +78,12 @@ async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
 
 
 async def test_the_report_names_what_is_protected_and_why() -> None:
-    messages = [
-        {"role": "system", "content": "Prompt."},
-        {"role": "user", "content": "The task."},
-        *rounds(20),
-        {"role": "user", "content": "Keep this.", "metadata": {"pinned": True}},
-        *rounds(40, start=100),
-        {"role": "user", "content": "The newest."},
-        *rounds(3, start=200),
-    ]
+    messages = [system("Prompt."), user("The task."), *rounds(20), user("Keep this.", metadata={"pinned": True})]
+    messages += [*rounds(40, start=100), user("The newest."), *rounds(3, start=200)]
     _, report = await explained(messages)
     why = {member["why"]: member["mark"] for member in report["floor"]["members"]}
-    assert why["system prompt"] == "system prompt"
-    assert why["task"] == "m2"
-    assert why["pinned"] == "m43"
-    assert why["newest human message"] == "m124"
-    assert why["newest round"] == "m129"
+    assert (why["system prompt"], why["task"], why["pinned"]) == ("system prompt", "m2", "m43")
+    assert (why["newest human message"], why["newest round"]) == ("m124", "m129")
     assert report["floor"]["tokens"] == sum(member["tokens"] for member in report["floor"]["members"])
 
 
@@ -145,13 +135,8 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
     assert usage["used"] + usage["free"] == usage["size"] == WINDOW
     cost = usage["next_request"]
     assert 0 < cost["growth"] < cost["warm"] < cost["cold"]
-    assert [kind for kind, tokens in usage["kinds"].items() if tokens] == [
-        "system",
-        "pins",
-        "people",
-        "chapters",
-        "rounds",
-    ]
+    used = [kind for kind, tokens in usage["kinds"].items() if tokens]
+    assert used == ["system", "pins", "people", "chapters", "rounds"]
 
 
 async def test_without_a_compaction_nothing_is_a_chapter() -> None:
