@@ -25,7 +25,7 @@ from tests.durable.host import Host
 from tests.durable.pasted_password import SECRET, everything, pasted, stripped
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
 from tests.managers import ask, feed
-from tests.messages import Message, block, call, digest, result, rounds, user
+from tests.messages import Message, block, call, result, rounds, user
 from tests.places import BACKENDS, Place, parameters
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
@@ -277,21 +277,6 @@ async def dwelling(place: Place) -> tuple[ContextManager, list[Message]]:
     return manager, await ask(manager)
 
 
-@pytest.mark.parametrize("containing", ["", "no message has this"])
-async def test_forgetting_nothing_drops_nothing(place: Place, containing: str) -> None:
-    manager, before = await dwelling(place)
-    compactions = manager.compactor.compactions
-    marks = [] if containing else ["m9999"]
-    assert await manager.forget(marks, containing=containing) == []
-    assert digest(await ask(manager)) == digest(before)
-    assert (manager.compactor.directions.focus, manager.compactor.compactions) == ("dwell on the paths", compactions)
-    assert await manager.store.load_checkpoint(manager.session_id)
-    manager = await again(manager, place)
-    assert digest(await ask(manager)) == digest(before)
-    assert manager.compactor.directions.focus == "dwell on the paths"
-    await manager.close()
-
-
 async def test_a_text_that_only_the_focus_has_is_forgotten(place: Place) -> None:
     manager, _ = await dwelling(place)
     await manager.compact(f"dwell on {SECRET}")
@@ -315,18 +300,6 @@ async def test_forgetting_keeps_the_budgets_of_a_session(place: Place) -> None:
     assert (manager.compactor.directions.pins, manager.session.meter.corrections) == ({3}, learned)
     assert "(erased)" in str(await manager.recall("m2"))
     await ask(manager, SMALL)
-    await manager.close()
-
-
-async def test_forget_names_the_messages_that_still_have_its_words(place: Place) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    texts = [SECRET, f"You said: {SECRET}", "yes", "yes"]
-    for number, text in enumerate(texts):
-        await manager.add_message({"role": "assistant" if number % 2 else "user", "content": text})
-    erased = await manager.forget(["m1"])
-    assert (erased, erased.also_in) == (["m1"], ("m2",))
-    assert (await manager.forget(["m2"])).also_in == ()
-    assert (await manager.forget(["m3"])).also_in == ()  # too short to look for
     await manager.close()
 
 

@@ -127,15 +127,10 @@ async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> Non
     file.write_text("".join(json.dumps(message) + "\n" for message in messages))
     manager, cleanup = await mount({"transcript_path": str(file)})
     assert await manager.get_messages() == messages
-    assert [entry.turn_id for entry in manager.snapshot()] == ["a0", "u1", "a1", "a1", "a1"]
-    assert all(entry.tokens > 0 for entry in manager.snapshot())
     await manager.add_message({"role": "user", "content": "more"})
     await cleanup()
     *first, last = [json.loads(line) for line in file.read_text().splitlines()]
     assert (first, last["content"]) == (messages, "more")  # theirs reads it on
-    manager, cleanup = await mount({"transcript_path": str(file)})
-    assert len(await manager.get_messages()) == 6
-    await cleanup()
 
 
 async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: Path) -> None:

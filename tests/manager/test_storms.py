@@ -217,7 +217,7 @@ async def test_only_what_is_read_again_and_again_is_reported(files: Iterable[int
 
 async def test_a_compaction_without_re_reads_arms_the_warning_again_but_not_one_at_a_larger_budget() -> None:
     session = Session()
-    again = [*round_and_round(files=10, times=8)]
+    again = [*round_and_round(files=10, times=5)]
     assert len(await session.work(reads(again))) == 1
     await session.work(reads(range(100, 140), start=100), budget=3 * BUDGET)
     assert len(await session.work(reads(again, start=200))) == 1

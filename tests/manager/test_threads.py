@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextError, ContextManager, approx_token_counter
+from amplifier_context_core import ContextError, ContextManager
 from amplifier_context_core.history import redactions
 from amplifier_context_testing import check_request
 from tests.loops import longest_turn
 from tests.manager.measured import Counting
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, call, result, rounds, says, size, text, user, work
+from tests.messages import Message, bare, says, size, text, user, work
 
 THREADS = 8
 ROUNDS = 40
@@ -147,39 +147,6 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
     assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
     assert len(refused) == 12
     assert size(asyncio.run(manager.get_messages_for_request(BUDGET))) <= BUDGET
-
-
-GIANT = [user("Read it."), call("log"), result("log", "a line of some program's output, as it comes\n" * 110_000)]
-
-
-class Threads:
-    """A counter that notes which threads it ran in, and how long the texts were it was given there."""
-
-    exact = False
-
-    def __init__(self) -> None:
-        self.longest: dict[int, int] = {}
-
-    def __call__(self, text: str) -> int:
-        here = threading.get_ident()
-        self.longest[here] = max(self.longest.get(here, 0), len(text))
-        return approx_token_counter(text)
-
-    def __repr__(self) -> str:
-        return "tests.Threads"
-
-
-async def test_a_giant_is_never_counted_on_the_event_loop() -> None:
-    counter = Threads()
-    manager = new_manager(counter=counter)
-    await manager.set_messages(GIANT)
-    assert counter.longest[threading.get_ident()] < 60_000
-    await feed(manager, [*work(3), *GIANT])
-    counter.longest.clear()
-    await ask(manager, 8_000)
-    await feed(manager, rounds(40, start=50))
-    await ask(manager, 8_000)
-    assert max(counter.longest.values()) < 200_000
 
 
 def many() -> list[Message]:
