@@ -184,7 +184,10 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
     for number in range(5):
         talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
-        view = await ask(await feed(manager, talk.messages))
+        before = await ask(await feed(manager, talk.messages))
+        manager.history.on_cancelled()
+        view = await ask(await feed(manager, [user("Continue.")]))
+        assert view[: len(before)] == before, "a cancelled turn takes nothing from it"
         assert not manager.compactor.compactions
         # What is learned later changes no limit of this view.
         manager.session.meter.report(1_000, Usage(3_000), ("", ""))

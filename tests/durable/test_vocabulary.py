@@ -80,9 +80,6 @@ async def filled(place: Place, number: int) -> ContextManager:
     return manager
 
 
-# -- loading it --------------------------------------------------------------------------------------------------------
-
-
 async def test_sessions_that_count_at_once_load_it_once_in_another_thread(
     vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,9 +137,6 @@ def test_a_process_that_is_forked_while_it_is_loaded_can_count() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# -- none is to be had -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.stores("memory")
 async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_goes_on(
     place: Place, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
@@ -163,9 +157,6 @@ async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_go
     third = await again(resumed, place, **EXACT)
     assert (await third.get_messages_for_request())[-1] == after[-1]
     await third.store.close()
-
-
-# -- what another program stored ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.stores("memory", "sqlite")

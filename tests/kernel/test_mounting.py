@@ -42,9 +42,6 @@ async def mount(config: dict[str, Any] | None = None) -> tuple[Any, ContextManag
     return coordinator, coordinator.get("context"), cleanup
 
 
-# --- mounting ---------------------------------------------------------------------------------------------------------
-
-
 async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
     coordinator, manager, _ = await mount()
     await manager.add_message({"role": "user", "content": "Read it."})
@@ -101,9 +98,6 @@ def test_mounting_opens_no_file_no_socket_and_makes_no_folder() -> None:
     assert json.loads(done.stdout) == []
 
 
-# --- config -----------------------------------------------------------------------------------------------------------
-
-
 async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         _, manager, _ = await mount(dict(USED))
@@ -125,9 +119,6 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     (warning,) = (record.getMessage() for record in caplog.records if "module id" in record.getMessage())
     assert "acme-module 1.0.7 and amplifier-context-" in warning
     assert "gets the first, acme-module;" in warning
-
-
-# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:

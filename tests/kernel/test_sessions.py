@@ -88,9 +88,6 @@ async def test_a_session_outgrows_its_window_several_times_and_every_request_is_
     assert all(f"word{page} " in history[2 + 2 * page]["content"] for page in range(25))
 
 
-# --- cancellation -----------------------------------------------------------------------------------------------------
-
-
 CANCELLATIONS = [
     *map("-".join, product(("graceful", "immediate"), ("silent", "closing"), ("keep", "discard", "repair")))
 ]
@@ -146,9 +143,6 @@ async def test_a_task_that_is_cancelled_leaves_a_session_that_goes_on() -> None:
         tool.release.set()  # the kernel's engine does not stop the loop: both turns run on, in one history
         assert await running.execute("Go on.")
         assert replay_of(running).violations == []
-
-
-# --- overflow ---------------------------------------------------------------------------------------------------------
 
 
 async def test_a_provider_that_takes_less_than_it_declares_is_answered_by_a_smaller_view() -> None:

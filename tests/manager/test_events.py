@@ -47,9 +47,6 @@ def answering(action: str, **more: Any) -> Handler:
     return handler
 
 
-# --- what is emitted --------------------------------------------------------------------------------------------------
-
-
 async def test_a_compaction_is_announced_before_with_its_reason_and_after_with_its_figures() -> None:
     manager, recorder = await worked(60)
     before = size(await manager.get_messages())
@@ -72,9 +69,6 @@ async def test_a_compaction_is_announced_before_with_its_reason_and_after_with_i
         assert payload["target_tokens"] == payload["target"]
         assert payload["strategy_level"] == len(payload["strategies"])
         assert text([payload]), "it is plain JSON"
-
-
-# --- another prefix ---------------------------------------------------------------------------------------------------
 
 
 async def prompt(text: str) -> str:
@@ -157,9 +151,6 @@ async def test_after_a_cancelled_announcement_the_next_request_announces_it_once
     assert changed == ["edited history"] * 2
 
 
-# --- what handlers answer ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("action", ["deny", "ask_user"])
 async def test_a_no_postpones_a_compaction_until_the_view_has_grown(action: str) -> None:
     manager, recorder = await worked(37, answering(action, reason="later"), compact_threshold=0.92)
@@ -240,9 +231,6 @@ async def test_an_injection_comes_beside_the_focus_asked_for_before() -> None:
     assert watch.goals[-1].focus is not None
     assert "Keep the dates." in watch.goals[-1].focus
     assert "Keep the names." in watch.goals[-1].focus
-
-
-# --- handlers that misbehave ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("answer", [ValueError("secret"), "deny", {"action": "deny"}], ids=["raises", "text", "dict"])

@@ -76,8 +76,6 @@ async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_
     assert answer.created <= answer.completed == stamp["timestamp"]
 
 
-# --- cancelling -------------------------------------------------------------------------------------------------------
-
 BUDGET = 4_000
 INTERRUPTED = "[interrupted"
 
@@ -105,8 +103,6 @@ def open_turn() -> list[Message]:
 
 CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
 NEXT = {"role": "user", "content": "Only the fast suite."}
-
-
 DONE = [*work(2), {"role": "assistant", "content": "Done."}]
 
 

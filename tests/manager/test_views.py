@@ -105,23 +105,6 @@ async def test_the_opening_message_comes_after_instructions_that_were_sent_befor
     assert view[: len(before)] == before
 
 
-def logs(number: int) -> list[Message]:
-    """Outputs of which each alone is above the budget; views show them clipped."""
-    talk = ConversationBuilder().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
-    for place in range(number):
-        talk.round("read", {"path": f"{place}.log"}, f"line {place} of a log that is long\n" * 4_000)
-    return talk.messages
-
-
-async def test_a_cancelled_turn_takes_nothing_from_a_view_whose_originals_are_giants() -> None:
-    manager = await feed(new_manager(output_share=0.1), logs(5))
-    before = await ask(manager, 8_000)
-    assert not manager.compactor.compactions
-    manager.history.on_cancelled()
-    await feed(manager, [{"role": "user", "content": "Continue."}])
-    assert (await ask(manager, 8_000))[: len(before)] == before
-
-
 async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
     messages = work(2_000)
     messages[800:800] = [{"role": "user", "content": "Never touch auth.py."}]
