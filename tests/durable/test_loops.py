@@ -47,30 +47,6 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowl
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
 
 
-def test_no_caller_waits_for_long_for_a_loop_that_stopped_before_its_message_had_its_turn() -> None:
-    store = _CutOff(stored=True)
-    manager = manager_on(store, on_conflict="fork")
-
-    async def begin() -> asyncio.Task[None]:
-        adding = asyncio.create_task(manager.add_message(user("Later.")))
-        await asyncio.sleep(0.05)
-        return adding
-
-    async def add() -> asyncio.Task[None]:
-        first = asyncio.create_task(manager.add_message(user("One.")))
-        await asyncio.to_thread(store.begun.wait, 20)
-        later = await asyncio.to_thread(still.run_until_complete, begin())
-        store.joined.set()
-        await first
-        store.appends = 2
-        await asyncio.wait_for(manager.add_message(user("Two.")), 10)
-        return later
-
-    with a_loop() as still:
-        still.run_until_complete(asyncio.run(add()))
-    assert [entry.message["content"] for entry in manager.snapshot()] == ["One.", "Two.", "Later."]
-
-
 class _Slow(MemoryStore):
     """Takes its time."""
 
@@ -267,24 +243,33 @@ def test_a_loop_that_ends_while_it_writes_takes_no_message_of_another_loop_with_
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == read
 
 
-def test_a_message_whose_loop_ends_before_its_turn_is_not_added() -> None:
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "stops for a while"])
+def test_a_message_whose_loop_ends_before_its_turn_is_not_added(ends: bool) -> None:
     store = _CutOff(stored=True)
-    manager = make_manager(store=store)
+    manager = manager_on(store, on_conflict="fork")
 
-    async def begin() -> None:
-        adding = asyncio.create_task(manager.add_message(user("Lost with its loop.")))
+    async def begin() -> asyncio.Task[None]:
+        adding = asyncio.create_task(manager.add_message(user("Later.")))
         await asyncio.sleep(0.05)
         assert not adding.done()
+        return adding
 
-    async def add() -> None:
-        adding = asyncio.create_task(manager.add_message(user("One.")))
+    async def add() -> asyncio.Task[None]:
+        first = asyncio.create_task(manager.add_message(user("One.")))
         await asyncio.to_thread(store.begun.wait, 20)
-        await asyncio.to_thread(asyncio.run, begin())
+        later = await asyncio.to_thread(asyncio.run if ends else other.run_until_complete, begin())
         store.joined.set()
-        await asyncio.wait_for(adding, 20)
+        await asyncio.wait_for(first, 20)
+        store.appends = 2
+        await asyncio.wait_for(manager.add_message(user("Two.")), 10)
+        return later
 
-    asyncio.run(add())
-    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["One."]
+    with a_loop() as other:
+        later = asyncio.run(add())
+        if not ends:
+            other.run_until_complete(later)
+    read = [message["content"] for message in asyncio.run(manager.get_messages())]
+    assert read == ["One.", "Two.", *([] if ends else ["Later."])]
 
 
 def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:

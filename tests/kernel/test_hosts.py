@@ -157,50 +157,22 @@ async def test_a_hook_finds_the_prompt_factory_and_puts_its_own_around_it_once()
         assert (await view_of(context))[0]["content"].startswith("Base.")
 
 
-async def test_a_side_call_that_states_its_purpose_teaches_the_meter_nothing() -> None:
-    async with running() as (opened, context):
-        await context.add_message({"role": "user", "content": "word " * 300})
-        await view_of(context)
-        counted = context.compactor.last_sent.counted
-        for purpose, tokens in ((None, counted + 40), ("session-naming", counted + 3)):
-            data = {"usage": {"input_tokens": tokens, "output_tokens": 1}, **({"purpose": purpose} if purpose else {})}
-            await opened.coordinator.hooks.emit("llm:response", data)
-        await context.add_message({"role": "assistant", "content": "Done."})
-        (correction,) = context.session.meter.corrections.values()
-        assert correction.last == (counted, counted + 40)
-
-
 async def test_a_view_that_a_page_counts_while_the_model_answers_is_not_taken_for_the_request() -> None:
+    """Nor is a side call that states its purpose, as that of hooks-session-naming."""
     async with running() as (opened, context):
+        emit = opened.coordinator.hooks.emit
         for message in talk(20):
             await context.add_message(message)
         await view_of(context)
-        sent = context.compactor.last_sent
-        await opened.coordinator.hooks.emit("llm:request", {"provider": "anthropic", "model": "claude-opus-5-5"})
-        await context.get_messages_for_request(token_budget=sent.counted // 2)
-        usage = {"input_tokens": sent.counted + 40, "output_tokens": 1}
-        await opened.coordinator.hooks.emit("llm:response", {"usage": usage})
+        counted = context.compactor.last_sent.counted
+        await emit("llm:request", {"provider": "anthropic", "model": "claude-opus-5-5"})
+        await context.get_messages_for_request(token_budget=counted // 2)
+        for purpose, tokens in ((None, counted + 40), ("session-naming", counted + 3)):
+            data = {"usage": {"input_tokens": tokens, "output_tokens": 1}, **({"purpose": purpose} if purpose else {})}
+            await emit("llm:response", data)
         await context.add_message({"role": "assistant", "content": "Done."})
         (correction,) = context.session.meter.corrections.values()
-        assert correction.last == (sent.counted, sent.counted + 40)
-
-
-async def test_a_jobs_late_result_replaces_its_receipt_and_nothing_else() -> None:
-    async with running() as (_, context):
-        for message in talk():
-            await context.add_message(message)
-        messages = await context.get_messages()
-        known = [entry.mark for entry in context.snapshot()]
-        place = next(i for i, message in enumerate(messages) if message["role"] == "tool")
-        messages[place]["content"] = "the job's result"
-        await context.set_messages(messages)
-        assert (await context.get_messages())[place]["content"] == "the job's result"
-        now = [entry.mark for entry in context.snapshot()]
-        assert [mark for mark, before in zip(now, known, strict=True) if mark == before] == [
-            *known[:place],
-            *known[place + 1 :],
-        ]
-        assert "the job's result" in json.dumps(await view_of(context))
+        assert correction.last == (counted, counted + 40)
 
 
 async def test_the_handle_of_a_job_that_still_runs_is_kept_by_every_compaction() -> None:

@@ -27,6 +27,11 @@ async def test_the_providers_count_decides_although_our_own_sees_no_need() -> No
     assert result["measured_before"] > result["trigger"]
     assert result["measured_after"] == count.tokens(result["base_view"]) <= result["target"]
     assert abs(result["trigger"] - 0.8 * (BUDGET - OVERHEAD) - OVERHEAD) <= 2
+    assert manager.session.meter.corrections == {}
+    await result["transaction"].commit()
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    assert manager.session.meter.estimate(sent.counted, ("", "")) == result["measured_after"], "a commit corrects it"
 
 
 async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_transaction() -> None:
@@ -243,16 +248,6 @@ async def test_without_a_shorter_answer_that_helps_it_is_clipped(longest: int | 
     assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= limit
 
 
-async def test_a_committed_count_corrects_the_meter() -> None:
-    manager = await feed(new_manager(**settings()), work(8))
-    result = await measure(manager, Counting())
-    assert manager.session.meter.corrections == {}
-    await result["transaction"].commit()
-    sent = manager.compactor.last_sent
-    assert sent is not None
-    assert manager.session.meter.estimate(sent.counted, ("", "")) == result["measured_after"]
-
-
 async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls() -> None:
     manager = await feed(new_manager(**settings()), work(8))
     record = manager.foreground_usage()
@@ -274,25 +269,20 @@ def steered(content: str) -> Message:
     return {"role": "user", "content": content, "metadata": {"ephemeral": True, "persisted": True}}
 
 
-async def test_of_equal_texts_to_retain_the_newest_stays_and_what_cannot_be_kept_is_an_error() -> None:
+async def test_of_equal_texts_to_retain_the_newest_stays_in_a_hard_fit_too_and_what_cannot_be_kept_is_an_error() -> (
+    None
+):
     newest = steered("STEER LEFT") | {"name": "newest"}
     manager = await feed(new_manager(), [*work(5), steered("STEER LEFT"), *rounds(40, start=100), newest])
     await feed(manager, [steered("word " * 5_000), says("written by the model"), *rounds(60, start=200)])
     view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
     assert [m.get("name") for m in view if m["content"] == "STEER LEFT"] == ["newest"]
+    manager.session.meter.correction(("p", "")).ratio = 2.0  # it was measured to count twice as much
+    asks: dict[str, Any] = {"provider": SimpleNamespace(name="p"), "hard_fit": True}
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET, **asks)
+    assert 2 * size(view) <= BUDGET
     with pytest.raises(ValueError, match="not in the history"):
         await manager.request_retention(retain_contents=["written by the model"])
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)
-
-
-async def test_hard_fit_by_the_providers_own_count() -> None:
-    """A provider that was measured to count twice as much must be sent half."""
-    manager = await feed(new_manager(), [*work(60), steered("STEER LEFT")])
-    provider = SimpleNamespace(name="p")
-    manager.session.meter.correction(("p", "")).ratio = 2.0
-    view = await manager.request_retention(
-        retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
-    )
-    assert 2 * size(view) <= BUDGET
