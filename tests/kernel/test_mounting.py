@@ -19,7 +19,7 @@ from amplifier_core.validation.structural import ContextStructuralTests
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
 from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
+from amplifier_context_testing import check_request, mount_plan, session
 from tests.distributions import install
 from tests.kernel.mounted import CURRENT
 from tests.replaced import REPLACED
@@ -121,19 +121,13 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     assert "gets the first, acme-module;" in warning
 
 
-async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:
-    recorder = EventRecorder()
-    async with session(plan, recorder=recorder, **options) as running:
+async def test_the_entry_point_loads_through_a_session() -> None:
+    async with session(mount_plan(CURRENT.module, script=["Hello."])) as running:
         assert await running.execute("Hi.") == "Hello."
         manager = running.coordinator.get("context")
         assert check_request(await manager.get_messages_for_request()) == []
         assert manager.session_id == running.session_id
-        history = await manager.get_messages()
-    return [message["role"] for message in history]
-
-
-async def test_the_entry_point_loads_through_a_session() -> None:
-    assert await through_a_session(mount_plan(CURRENT.module, script=["Hello."])) == ["user", "assistant"]
+        assert [message["role"] for message in await manager.get_messages()] == ["user", "assistant"]
 
 
 class TestBehaviour(ContextBehaviorTests):

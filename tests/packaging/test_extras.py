@@ -150,16 +150,13 @@ def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it(e
     assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_a_command_of_a_package_that_is_not_installed_names_the_package() -> None:
+def test_a_command_of_a_package_that_is_not_installed_names_the_package_and_help_leaves_it_out() -> None:
     done = python(UNREGISTERED + RUN, arguments=["run", "--help"])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: `run` is in the package amplifier-context-testing, which is not installed: "
         "pip install ./testing in a clone of the repository\n"
     )
-
-
-def test_help_lists_only_commands_that_are_installed() -> None:
     lean = python(UNREGISTERED + RUN, arguments=["--help"]).stdout
     assert "  sessions  " in lean
     assert "  run  " not in lean
