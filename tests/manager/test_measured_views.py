@@ -11,7 +11,7 @@ from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, Exact, grow, measure, settings, state_of
+from tests.manager.measured import BUDGET, OVERHEAD, Counting, Exact, grow, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, says, shared_prefix, size, system, text, user, words, work
 
@@ -63,18 +63,6 @@ async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -
     assert own[0] >= 10
     assert abs(of_limit[0] - own[0]) <= 1
     assert of_limit[1] <= own[1] + 2
-
-
-async def test_a_view_is_whole_at_once_when_the_provider_takes_more_again() -> None:
-    manager = await feed(new_manager(max_tokens=BUDGET), work(12, output=1_200))
-    human = user(words("human", 2_000))
-    await feed(manager, [human])
-    await grow(manager, 1, (1_500,))
-    assert human["content"] not in text(await ask(manager, 1_500))
-    for limit in (1_500, BUDGET):
-        result = await measure(manager, Exact(limit=limit + RESERVE))
-        assert (human["content"] in text(result["base_view"])) is (limit == BUDGET)
-        await result["transaction"].commit()
 
 
 async def test_a_commit_shows_nothing_that_came_after_its_view() -> None:

@@ -43,6 +43,14 @@ async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of
     assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
 
 
+async def test_clearing_changes_the_revision_even_of_a_history_without_messages() -> None:
+    manager = new_manager()
+    await manager.ready()
+    before = manager.history.revision
+    await manager.clear()
+    assert manager.history.revision > before
+
+
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
     manager = await feed(new_manager(), talk.messages)
