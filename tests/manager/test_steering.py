@@ -219,8 +219,8 @@ async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
 @pytest.mark.digest
 async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
     counter = Counter()
-    manager = new_manager(counter=counter, max_tokens=15_000, target_usage=0.3)
-    for number in range(200):
+    manager = new_manager(counter=counter, max_tokens=8_000, target_usage=0.3)
+    for number in range(100):
         await feed(manager, [user(f"Look at file_{number}."), says(f"It holds item {number}. " + "So it goes. " * 9)])
     await ask(manager)
     assert (await manager.compact())["compacted"]
