@@ -26,5 +26,5 @@ def read_escapes(text: str) -> str:
 def _read(escape: re.Match[str]) -> str:
     """A lone surrogate becomes U+FFFD: UTF-8 has none."""
     if escape[1]:
-        return bytes.fromhex(re.sub(r"\\?u", "", escape[1])).decode("utf-16-be", "replace")
+        return bytes.fromhex(escape[1].replace("\\", "").replace("u", "")).decode("utf-16-be", "replace")
     return _READ.get(escape[2], escape[2])
