@@ -35,6 +35,10 @@ DIFF = """diff --git a/src/a.py b/src/a.py
         ("id\tname\n" + "\n".join(f"{n}\tx" for n in range(70)), "TSV: 70 rows, columns id, name"),
         (DIFF, "a diff of 1 files (src/a.py), 1 lines added, 1 removed"),
         ("\n".join(LOG), 'a log; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR cannot open /var/'),
+        (
+            json.dumps({"stdout": "\n".join(LOG), "returncode": 0}),
+            'JSON: an object with keys stdout, returncode; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR',
+        ),
         ("\n".join(f"src/module_{n}/test.py" for n in range(40)), "a listing of 40 entries"),
         ("src/a.py\nsrc/b.py\nsrc/c.py", "a listing of 3 entries"),
         ("src/a.py\nsrc/b.py", "text"),
