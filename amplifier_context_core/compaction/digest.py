@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..messages.escapes import read_escapes
-from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
+from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, json_text, result_text, text_of
 from ..messages.reminders import is_summary_of_host, reason_of_refusal
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.json_tables import to_compact_text
@@ -26,7 +26,7 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, Names, is_identifier, names_in
+from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
 from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
 from .speech import Sentence, Speaker, joined, read, select, word_end
@@ -392,6 +392,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
+        whole = value if isinstance(value, str) else read_escapes(json_text(value))  # its keys rank low
         flat = single_line(text[:400])
         limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
         if len(flat) <= limit and len(text) <= 400:
@@ -400,9 +401,9 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
         else:
             end = _whole_words(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
             piece = f"{single_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
-            hidden.append(text)
+            hidden.append(whole)
         if room <= 0 and shown:
-            hidden.append(text)
+            hidden.append(whole)
             continue
         shown.append(piece)
         room -= len(piece)
@@ -427,13 +428,12 @@ def _side(sign: str, lines: Sequence[str], room: int) -> str:
 
 
 def _whole_words(text: str, end: int) -> int:
-    """Return the end of the last word before `end`; of the first word if it ends after that and is no data.
+    """Return the end of the last word before `end`, or of the word there if it is a name or the first, and no data.
 
     A path that is cut looks like another path.
     """
     cut = word_end(text, end, reach=end)
-    if cut < end or text[cut : cut + 1] in ("", " "):
-        return cut
-    first = text.find(" ")
-    first = first if first >= 0 else len(text)
-    return first if first <= LONGEST else end
+    start = 0 if cut == end else cut
+    after = text.find(" ", start + 1)
+    after = after if after >= 0 else len(text)
+    return after if after - start <= LONGEST and (not start or identifiers(text[start:after], 1)) else cut

@@ -56,6 +56,12 @@ def test_the_size_of_an_output_goes_and_its_trouble_stays() -> None:
     assert '"' in text.splitlines()[-1]
 
 
+def test_a_short_error_stays_whole_with_what_was_called() -> None:
+    failed = [call("last", path="src/last.py"), result("last", "Error: the sum is 174, but 160 was paid")]
+    messages = [*failed, *(m for n in range(9) for m in (call(f"c{n}", path=f"a_{n}.py"), result(f"c{n}", FILE)))]
+    assert '-> "Error: the sum is 174, but 160 was paid"' in text_of(kept(digests(*messages), 0.6))
+
+
 def test_how_a_call_ended_outlasts_newer_calls_that_only_listed_or_read() -> None:
     failed = "3 failed, 40 passed in 2.1s\nE   ValueError: bad_token_9f31\n" + FILE
     reads = [m for n in range(30) for m in (call(f"c{n}", path=f"src/mod_{n}.py"), result(f"c{n}", FILE))]

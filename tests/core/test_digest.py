@@ -182,10 +182,13 @@ def test_prose_a_tool_printed_does_not_enter_but_for_short_outputs() -> None:
 
 def test_an_argument_is_never_cut_within_a_path() -> None:
     path = "/srv/shop/packages/checkout/migrations/versions/2026_11_22_orders_by_customer_and_region.py"
-    arguments = {"pattern": "orders_by_customer " * 3, "path": path, "output": "content"}
-    message = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "tool": "grep", "arguments": arguments}]}
-    (line,) = digests(message, result("a", "fine"))
-    assert [word for word in line.text.split() if "/srv" in word] == [f"path={path}"]
+    for arguments in (
+        {"pattern": "orders_by_customer " * 3, "path": path, "output": "content"},
+        {"files": [{"path": path, "start_line": 462, "end_line": 480}]},
+    ):
+        calling = [{"id": "a", "tool": "grep", "arguments": arguments}]
+        (line,) = digests({"role": "assistant", "content": "", "tool_calls": calling}, result("a", "fine"))
+        assert len(re.findall(rf"path[=:] ?{path}(?![\w.])", line.text)) == 1
 
 
 def test_a_name_that_stands_in_another_is_not_named_again() -> None:
