@@ -42,6 +42,29 @@ def test_a_text_that_could_be_read_otherwise_keeps_its_quotes(text: str) -> None
     assert f"({json.dumps(text)},1)" in table([{"said": text, "by": 1}] * 20)
 
 
+CODE = 'def load(path):\n\tif path == "a\\nb":\n\t\treturn None\n' * 9
+
+
+@pytest.mark.parametrize(
+    ("value", "head", "tail"),
+    [
+        pytest.param(
+            {"stdout": CODE, "returncode": 0}, '{stdout: """', '""", returncode: 0}', id="of a tool of Amplifier"
+        ),
+        pytest.param({"content": [{"text": CODE}]}, '{content: [{text: """', '"""}]}', id="within a list"),
+    ],
+)
+def test_a_text_of_several_lines_is_shown_by_its_lines(value: object, head: str, tail: str) -> None:
+    assert table(value) == f"{head}\n{CODE}\n{tail}"
+
+
+@pytest.mark.parametrize(
+    "text", [f'{CODE}"""', f"\x1b[31m{CODE}", CODE.replace("\n", "\r\n"), "one line\n" * 2 + "x" * 200]
+)
+def test_a_text_whose_lines_would_be_unclear_keeps_its_escapes(text: str) -> None:
+    assert json_as_table(json.dumps({"stdout": text})) is None
+
+
 @pytest.mark.parametrize(
     "text",
     [

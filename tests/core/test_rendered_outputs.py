@@ -61,7 +61,14 @@ def rendered(content: str, **settings: Any) -> RenderedRound:
 def test_a_large_output_in_json_is_shown_as_a_table_and_says_so() -> None:
     rendering = rendered(RECORDS, output_limit=1_000, tables=True)
     assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
-    assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
+    assert rendering.fixes == ("m3: an output in JSON is shown with fewer signs",)
+
+
+def test_a_text_in_json_is_shown_by_its_lines_however_small_and_other_json_stays() -> None:
+    output = json.dumps({"stdout": "".join(f"{n:6}\tx = {n}\n" for n in range(1, 30)), "returncode": 0})
+    rendering = rendered(output, output_limit=100_000, tables=True, fewer_line_numbers=True)
+    assert rendering.messages[1].message["content"].startswith('{stdout: """\n     1\tx = 1\n     2\tx = 2\nx = 3\n')
+    assert rendered(RECORDS, output_limit=100_000, tables=True).messages[1].message["content"] == RECORDS
 
 
 def test_a_listing_is_shown_with_fewer_line_numbers_and_says_so() -> None:
