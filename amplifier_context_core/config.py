@@ -105,7 +105,9 @@ class Config(BaseModel):
     chapter_share: float = Field(
         0.60, gt=0, lt=1, description="share chapters may fill at most, however much they replace"
     )
-    json_tables: bool = Field(True, description="large tool outputs in JSON are shown as tables, nothing left out")
+    json_tables: bool = Field(
+        True, description="tool outputs in JSON: lines of texts as lines, large ones as tables, nothing left out"
+    )
     fewer_line_numbers: bool = Field(
         True, description="of lines that a tool numbers, the first, each tenth and the last keep their numbers"
     )

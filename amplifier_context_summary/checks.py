@@ -19,6 +19,7 @@ from typing import Any
 
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.compaction.speech import PASTED, Sentence, read
+from amplifier_context_core.messages.escapes import read_escapes
 from amplifier_context_core.messages.parsing import (
     arguments_of,
     arguments_text,
@@ -244,7 +245,7 @@ def _texts(entry: Entry) -> Iterator[str]:
         yield _ESCAPED.sub(lambda found: " " if found[1] in "nrt" else found[1], json_text(arguments_of(call)))
     if entry.answered_ids:
         for result in results_of(entry.message):
-            yield result_text(result.content)
+            yield read_escapes(result_text(result.content))
 
 
 def _sentences_with(words: str, spoken: Sequence[Sentence]) -> str:

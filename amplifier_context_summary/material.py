@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, cast
 
 from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS, edit_keys
 from amplifier_context_core.compaction.identifiers import identifiers
+from amplifier_context_core.messages.escapes import read_escapes
 from amplifier_context_core.messages.parsing import (
     Call,
     arguments_of,
@@ -124,7 +125,8 @@ class _Quotation:
             yield _quoted(head, self._arguments(call, name))
         for result in results:
             of, is_change = self._calls.get(result.call_id, ("an earlier call", False))
-            text = self._once(_without_reminders(result_text(result.content)) or "(no output)", mark)
+            text = _without_reminders(read_escapes(result_text(result.content))) or "(no output)"
+            text = self._once(text, mark)
             yield _quoted(f"{mark} result of {of}", self._result(text, is_change=is_change))
 
     def _once(self, text: str, mark: str) -> str:

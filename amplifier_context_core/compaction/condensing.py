@@ -20,8 +20,8 @@ from .identifiers import identifiers, names_in, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 
 _LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
-_LEAST_TROUBLE = 48  # characters of an outcome that names trouble
-_LEAST_OUTCOME = 16  # characters: a size, or the beginning of what went wrong
+_LEAST_QUOTED = 48  # characters of an outcome that is a short result, or that names a verdict or trouble
+_LEAST_SIZE = 16  # characters of one that says first how large the output was
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
 # An outcome that says least: how large the output was, with an excerpt or not.
 _SIZE = re.compile(r'[\d,]+ (?:lines|characters)(?:, ".*")?|no output')
@@ -241,7 +241,8 @@ def _without_size(fact: Fact) -> Fact:
 def _shortened(fact: Fact, share: float) -> Fact:
     """Names that are cut off become names of the fact."""
     room = int((len(fact.subject) + len(fact.outcome)) * share)
-    outcome_room = max(_LEAST_TROUBLE if ': "' in fact.outcome else _LEAST_OUTCOME, room // 3)
+    is_quoted = fact.outcome.startswith('"') or ': "' in fact.outcome
+    outcome_room = max(_LEAST_QUOTED if is_quoted else _LEAST_SIZE, room // 3)
     subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
     subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
@@ -263,7 +264,7 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
     if end == len(text):
         return text, ""
     lost = end if text[end] == " " else max(text.rfind(" ", 0, end), text.rfind('"', 0, end)) + 1  # no part of a name
-    return f"{text[:end]} …", text[lost:]
+    return f"{text[:end].rstrip(' …')} …", text[lost:]
 
 
 def _choose_names(lines: list[_Line], room: int, freshness: float, entries: int) -> None:

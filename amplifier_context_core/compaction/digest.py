@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, result_text, text_of
+from ..messages.escapes import read_escapes
+from ..messages.parsing import Call, Message, Result, arguments_of, blocks_of, calls_of, json_text, result_text, text_of
 from ..messages.reminders import is_summary_of_host, reason_of_refusal
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..rendering.json_tables import to_compact_text
@@ -25,8 +26,8 @@ from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
 from .excerpts import excerpt
-from .identifiers import LONGEST, Names, is_identifier, names_in
-from .name_choice import candidates, constants, pick
+from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
+from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
 from .speech import Sentence, Speaker, joined, read, select, word_end
 
@@ -43,6 +44,8 @@ _VERDICT = re.compile(
     r"\bexit(?:ed)?(?: with)? (?:code|status):? \d+",
     re.IGNORECASE,
 )
+_SHORT_OUTPUT = 80  # characters of one line: a shorter output is quoted whole
+_RETURNED = re.compile(r'"((?:return|exit)_?code)": ?(-?[1-9]\d*)', re.IGNORECASE)  # JSON of a command that failed
 _VERDICT_LINES = 12  # lines of an output, from its end, that may say how it ended
 _VERDICT_CHARS = 100
 # Arguments that hold the old and the new text of an edit, as coding agents name them.
@@ -56,6 +59,7 @@ _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that ther
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
+_NO_TROUBLE = re.compile(r'"\w*(?:error|fail)\w*": ?(?:null|false|0|""|\[\]|\{\})[,}]', re.IGNORECASE)  # JSON: none
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
@@ -235,9 +239,9 @@ def _facts(round_: Round, known: Names, room: int, summaries: ResultSummaries) -
                 found = results.take(call.id)
                 yield from _call(entry, call, found, known, max(_LEAST_CHARS, room // max(calls, 1)), summaries)
     for entry, result in results.left():
-        text = result_text(result.content)
+        size, text = _read_output(result_text(result.content))
         head = f"{entry.mark} result of {single_line(result.name or 'an earlier call')}"
-        yield _fact(head, _size(text), candidates(text, 1.0), known, room)
+        yield _fact(head, size, candidates(text, 1.0), known, room)
 
 
 def _spoken(entry: Entry) -> str:
@@ -284,14 +288,15 @@ def _call(
         yield _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
         return
     result_entry, result = found
-    text, reason = result_text(result.content), ""
+    size, text = _read_output(result_text(result.content))
+    reason = ""
     summary = summaries.of(result_entry, call.id)
     if summary is not None:
         outcome = quote(summary, room)
     elif reason := reason_of_refusal(text):
         outcome, text = "refused", ""
     else:
-        outcome = _outcome(text, known)
+        outcome = _outcome(size, text, known)
     known.update(names_in(outcome))
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
     yield _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
@@ -305,19 +310,21 @@ def _fact(head: str, outcome: str, ranked: Sequence[tuple[float, str]], known: N
     return Fact(head, outcome, tuple(name for _, name in chosen), tuple(worth for worth, _ in chosen))
 
 
-def _size(text: str) -> str:
+def _read_output(text: str) -> tuple[str, str]:
+    """Return the size of an output, or all of a short one in quotation marks, and the parts of it that are read."""
     if not text.strip():
-        return "no output"
-    lines = text.count("\n") + 1
-    if len(text) <= 80 and lines == 1:
-        return f'"{single_line(text)}"'
-    return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
+        return "no output", ""
+    if len(text) <= _SHORT_OUTPUT and "\n" not in text:
+        return f'"{single_line(text)}"', text
+    ends = ends_of(text)
+    read = read_escapes(ends)
+    lines = text.count("\n") + (text.count(r"\n") if read is not ends else 0) + 1
+    return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters", read
 
 
-def _outcome(text: str, known: Names) -> str:
+def _outcome(size: str, text: str, known: Names) -> str:
     """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt."""
-    size = _size(text)
-    if size.startswith('"') or not text.strip():
+    if size.startswith('"') or not text:
         return size
     said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
     if said:
@@ -332,12 +339,13 @@ def _verdict(text: str) -> str:
         line = line[:300]
         if _VERDICT.search(line) and not _SOURCE.match(line):
             return line.strip(" =-\t")
-    return ""
+    returned = _RETURNED.search(text[-4_000:])
+    return f"{returned[1]} {returned[2]}" if returned else ""
 
 
 def _trouble(text: str) -> str:
     """Return the first line that reports an error, near the start or the end, unless it is quoted source code."""
-    for part in (text[:4_000], text[-4_000:]):
+    for part in (_NO_TROUBLE.sub("", text[:4_000]), _NO_TROUBLE.sub("", text[-4_000:])):
         lowered = part.lower()
         if len(lowered) != len(part):
             continue
@@ -384,6 +392,7 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
+        whole = value if isinstance(value, str) else read_escapes(json_text(value))  # its keys rank low
         flat = single_line(text[:400])
         limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
         if len(flat) <= limit and len(text) <= 400:
@@ -392,9 +401,9 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
         else:
             end = _whole_words(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
             piece = f"{single_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
-            hidden.append(text)
+            hidden.append(whole)
         if room <= 0 and shown:
-            hidden.append(text)
+            hidden.append(whole)
             continue
         shown.append(piece)
         room -= len(piece)
@@ -419,13 +428,12 @@ def _side(sign: str, lines: Sequence[str], room: int) -> str:
 
 
 def _whole_words(text: str, end: int) -> int:
-    """Return the end of the last word before `end`; of the first word if it ends after that and is no data.
+    """Return the end of the last word before `end`, or of the word there if it is a name or the first, and no data.
 
     A path that is cut looks like another path.
     """
     cut = word_end(text, end, reach=end)
-    if cut < end or text[cut : cut + 1] in ("", " "):
-        return cut
-    first = text.find(" ")
-    first = first if first >= 0 else len(text)
-    return first if first <= LONGEST else end
+    start = 0 if cut == end else cut
+    after = text.find(" ", start + 1)
+    after = after if after >= 0 else len(text)
+    return after if after - start <= LONGEST and (not start or identifiers(text[start:after], 1)) else cut

@@ -42,10 +42,14 @@ def constants(before: Sequence[str], after: Sequence[str]) -> list[tuple[float, 
     return [(1.5, text) for text in dict.fromkeys(f"{one[1]}={one[2].strip()}" for one in found)]
 
 
+def ends_of(text: str) -> str:
+    """Return what is searched of a text: all of it, or its beginning and its end."""
+    return text if len(text) <= _SCAN_HEAD + _SCAN_TAIL else f"{text[:_SCAN_HEAD]}\n{text[-_SCAN_TAIL:]}"
+
+
 def candidates(text: str, weight: float) -> list[tuple[float, str]]:
     """A score says how likely the identifier is to be needed again."""
-    if len(text) > _SCAN_HEAD + _SCAN_TAIL:
-        text = text[:_SCAN_HEAD] + "\n" + text[-_SCAN_TAIL:]
+    text = ends_of(text)
     keys = set(_KEY.findall(text))
     ranked: list[tuple[float, str]] = []
     is_diff = "diff --git a/" in text

@@ -1,9 +1,10 @@
-"""Tables: JSON output of a tool in one line, shown with the keys of equal records written once.
+"""Tables: JSON output of a tool in one line, shown with the keys of equal records written once, and texts by lines.
 
 Only repetition and syntax are dropped. Every key and value stays, in its original spelling. A quoted text keeps its
 quotes if it would otherwise read as a number or its end would be unclear. A list of records becomes a head of keys and
-one line per record. Only JSON in a single line is changed, as programs write it. JSON over several lines may be a file,
-which an editor of the file needs unchanged.
+one line per record. A text of several lines in a record, such as the `stdout` of Amplifier's tools, stands between
+lines of three quotation marks: code takes a seventh fewer tokens than with escapes. Only JSON in a single line is
+changed, as programs write it. JSON over several lines may be a file, which an editor of the file needs unchanged.
 
 The cost is bounded: a text longer than the caller's limit is not parsed.
 """
@@ -19,6 +20,10 @@ MAX_CHARS = 524_288  # characters; four times the default limit of an output, as
 _MIN_CHARS = 200  # characters; a table of a shorter output saves nothing
 _MAX_RATIO = 0.9  # of the characters; a longer table is not used
 _MAX_DEPTH = 40  # levels; deeper data stays as it is
+_FENCE = '"""'
+_LEAST_FEEDS = 3  # line feeds of a text that is shown by its lines
+# What is no line: control characters, which providers may refuse unescaped, and the marks around the lines.
+_NO_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_FENCE}")
 _BARE = re.compile(r"[\w@./+-](?:[\w@./:+ -]*[\w@./:+-])?")
 _NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
@@ -32,6 +37,10 @@ class _Shape:
     parts: tuple[_Shape | None, ...]  # shapes of its values, or the one of its items
 
 
+class _Lines(str):
+    """A text that is shown by its lines."""
+
+
 class _NumberText(str):
     """A number in its original spelling: 1.10 must not become 1.1."""
 
@@ -41,8 +50,16 @@ def _number_text(number: str) -> _NumberText:
     return _NumberText(number)
 
 
+def holds_lines(text: str) -> bool:
+    """True if JSON may hold a text of several lines."""
+    return text.count(r"\n") >= _LEAST_FEEDS
+
+
 def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
-    """Return None if the text is no JSON in one line, is longer than `longest` characters, or a table saves little."""
+    """Return None if the text is no JSON in one line, is longer than `longest` characters, or a table saves little.
+
+    A table with lines of a text saves tokens also where it has hardly fewer characters.
+    """
     if not _MIN_CHARS <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
     try:
@@ -57,7 +74,7 @@ def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
         table.encode()  # lone surrogates can be escaped in JSON only
     except (ValueError, RecursionError):
         return None
-    return table if len(table) <= _MAX_RATIO * len(text) else None
+    return table if len(table) <= (1 if f"{_FENCE}\n" in table else _MAX_RATIO) * len(text) else None
 
 
 def to_compact_text(value: object) -> str:
@@ -72,7 +89,11 @@ def _record(pairs: list[tuple[str, object]]) -> dict[str, object]:
     record = dict(pairs)
     if len(record) < len(pairs):
         raise ValueError("a key comes twice: one of its values would be lost")
-    return record
+    return {key: _Lines(value) if _has_lines(value) else value for key, value in record.items()}
+
+
+def _has_lines(value: object) -> bool:
+    return isinstance(value, str) and value.count("\n") >= _LEAST_FEEDS and _NO_LINES.search(value) is None
 
 
 def _compact_text(value: object, depth: int) -> str:
@@ -93,6 +114,8 @@ def _compact_text(value: object, depth: int) -> str:
         return "[" + ", ".join(_compact_text(item, depth + 1) for item in items) + "]"
     if isinstance(value, _NumberText):
         return value
+    if isinstance(value, _Lines):
+        return f"{_FENCE}\n{value}\n{_FENCE}"
     return _word(value) if isinstance(value, str) else json.dumps(value)
 
 

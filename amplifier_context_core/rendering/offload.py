@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import orjson
 
+from ..messages.escapes import read_escapes
 from .quoting import single_line
 from .truncate import clip_text
 
@@ -58,6 +59,8 @@ def describe(text: str) -> str:
     lines = text.split("\n")
     sample = [line for line in islice(lines, _SAMPLE) if line.strip()]
     form = _json(text) or _diff(lines, sample) or _table(lines, sample) or _log(sample) or _listing(lines, sample)
+    if len(text) <= _PARSED_AT_ONCE and (read := read_escapes(text)) is not text:
+        lines = read.split("\n")
     return "; ".join(part for part in (form or "text", _errors(lines)) if part)
 
 

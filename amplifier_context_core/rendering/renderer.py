@@ -28,7 +28,7 @@ from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, ca
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
-from .json_tables import MAX_CHARS, json_as_table
+from .json_tables import MAX_CHARS, holds_lines, json_as_table
 from .line_numbers import with_fewer_line_numbers
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .offload import describe, offloaded
@@ -244,7 +244,7 @@ class Renderer:
             message = shown.message
         table = self._table(message["content"], entry)
         if table is not None:
-            fixes.append(f"{entry.mark}: an output in JSON is shown as a table")
+            fixes.append(f"{entry.mark}: an output in JSON is shown with fewer signs")
             shown = self._rendered({**message, "content": table}, entry)
             message = shown.message
             if shown.tokens <= self.output_limit:
@@ -280,11 +280,11 @@ class Renderer:
         return fewer if fewer is not content else None
 
     def _table(self, content: object, entry: Entry) -> str | None:
-        """Return a large JSON output of a tool as a table; None if it is not large, or no JSON in one line."""
+        """Return JSON of a tool that is large or holds lines as a table; None for other JSON, or if it takes lines."""
         if not self.tables or not isinstance(content, str):
             return None
         is_large = _TABLE * self._weight(content, entry) > self.output_limit
-        return json_as_table(content, self._longest) if is_large else None
+        return json_as_table(content, self._longest) if is_large or holds_lines(content) else None
 
     def _weight(self, text: str, entry: Entry) -> int:
         """Return the tokens of a result; of one of several in a message, about its share of the whole."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
+from ..messages.escapes import read_escapes
 from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
 from .entry import Entry
 
@@ -27,8 +28,9 @@ def searchable_text(entry: Entry) -> str:
 
 
 def message_text(message: Message) -> str:
-    """Content, calls and their arguments, outputs of tools."""
-    parts = [text_of(message.get("content"))]
+    """Content, calls and their arguments, outputs of tools: of JSON, its texts as they read."""
+    content = text_of(message.get("content"))
+    parts = [read_escapes(content) if message.get("role") == "tool" else content]
     parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(message))
     parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
     return "\n".join(part for part in parts if part)

@@ -50,6 +50,50 @@ def test_each_of_parallel_calls_is_listed_and_of_json_the_values_are_kept_before
     assert line.text.count("ORDER-") > 2 * line.text.count("some_long_key_")
 
 
+PYTEST = (
+    "src/app.py:10: in load\nE   KeyError: 'cfg_value'\n"
+    + "tests/test_app.py ..\n" * 40
+    + "=== 1 failed in 0.21s ===\n"
+)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        pytest.param({"stdout": PYTEST, "stderr": "", "returncode": 1}, id="of a tool of Amplifier"),
+        pytest.param({"content": [{"type": "text", "text": json.dumps({"stdout": PYTEST})}]}, id="JSON within JSON"),
+    ],
+)
+def test_what_a_tool_returned_as_json_is_read_by_its_lines(output: object) -> None:
+    (plain,) = digests(call("a"), result("a", PYTEST))
+    (line,) = digests(call("a"), result("a", json.dumps(output)))
+    assert '"1 failed in 0.21s", "E KeyError: \'cfg_value\'"' in line.text
+    assert line.text.split(" lines")[1] == plain.text.split(" lines")[1]
+
+
+def test_a_name_does_not_begin_with_the_letter_of_an_escape() -> None:
+    output = {"content": "1\tretry_limit = 3\n\ttotal_count = '\u201ccafé_name\u201d'\nC:\\new\\table_data"}
+    (line,) = digests(call("a"), result("a", json.dumps(output)))
+    for name in ("retry_limit", "total_count", "table_data"):
+        assert f" {name}" in line.text
+    assert not re.search(r"[nt](?:retry_limit|total_count)|u201c", line.text)
+
+
+def test_half_of_a_pair_of_surrogates_in_json_comes_into_no_chapter() -> None:
+    (line,) = digests(
+        call("a"), result("a", '{"text": "' + "\\ud83d a line of some unusual kind of words\\n" * 9 + '"}')
+    )
+    assert line.text.encode()
+
+
+def test_a_command_that_failed_says_so_and_json_without_an_error_is_no_trouble() -> None:
+    failed, fine = ({"stdout": "built\n" * 30, "stderr": "", "returncode": code, "error": None} for code in (2, 0))
+    assert '"returncode 2"' in digests(call("a"), result("a", json.dumps(failed)))[0].text
+    (line,) = digests(call("a"), result("a", json.dumps(fine)))
+    assert "error" not in line.text
+    assert "returncode" not in line.text
+
+
 def test_times_durations_and_the_versions_that_a_diff_compares_are_no_names() -> None:
     passing = ("11:37", "c685263c", "8.903s", "1m23.5s", "a/src", "b/src")
     diff = "diff --git a/src/auth.go b/src/auth.go\nindex c685263c..aac8c3e8 100644\ntook depot_14 8.903s 1m23.5s\n"
@@ -120,10 +164,13 @@ def test_prose_a_tool_printed_does_not_enter_but_for_short_outputs() -> None:
 
 def test_an_argument_is_never_cut_within_a_path() -> None:
     path = "/srv/shop/packages/checkout/migrations/versions/2026_11_22_orders_by_customer_and_region.py"
-    arguments = {"pattern": "orders_by_customer " * 3, "path": path, "output": "content"}
-    message = {"role": "assistant", "content": "", "tool_calls": [{"id": "a", "tool": "grep", "arguments": arguments}]}
-    (line,) = digests(message, result("a", "fine"))
-    assert [word for word in line.text.split() if "/srv" in word] == [f"path={path}"]
+    for arguments in (
+        {"pattern": "orders_by_customer " * 3, "path": path, "output": "content"},
+        {"files": [{"path": path, "start_line": 462, "end_line": 480}]},
+    ):
+        calling = [{"id": "a", "tool": "grep", "arguments": arguments}]
+        (line,) = digests({"role": "assistant", "content": "", "tool_calls": calling}, result("a", "fine"))
+        assert len(re.findall(rf"path[=:] ?{path}(?![\w.])", line.text)) == 1
 
 
 def test_a_name_that_stands_in_another_is_not_named_again() -> None:

@@ -63,11 +63,19 @@ def rendered(content: str, **settings: Any) -> RenderedRound:
 def test_a_large_output_in_json_is_shown_as_a_table_that_is_clipped_to_its_share() -> None:
     rendering = rendered(FLIGHTS_JSON, output_limit=1_000, tables=True)
     assert rendering.messages[1].message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
-    assert rendering.fixes == ("m3: an output in JSON is shown as a table",)
+    assert rendering.fixes == ("m3: an output in JSON is shown with fewer signs",)
     (_, clipped) = rendered(FLIGHTS_JSON, output_limit=80, tables=True).messages
     assert clipped.message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert "characters cut, whole text: m3" in clipped.message["content"]
     assert clipped.tokens <= 100
+
+
+def test_a_text_in_json_is_shown_by_its_lines_however_small_and_other_json_stays() -> None:
+    output = json.dumps({"stdout": "".join(f"{n:6}\tx = {n}\n" for n in range(1, 30)), "returncode": 0})
+    rendering = rendered(output, output_limit=100_000, tables=True, fewer_line_numbers=True)
+    assert rendering.messages[1].message["content"].startswith('{stdout: """\n     1\tx = 1\n     2\tx = 2\nx = 3\n')
+    unchanged = rendered(FLIGHTS_JSON, output_limit=100_000, tables=True).messages[1]
+    assert unchanged.message["content"] == FLIGHTS_JSON
 
 
 def test_a_listing_is_shown_with_fewer_line_numbers_and_says_so() -> None:
@@ -112,6 +120,29 @@ def test_a_record_keeps_its_keys() -> None:
 @pytest.mark.parametrize("text", ["92164", "-5", "1e5", "true", "null", "a, b", "(a)", " a", "", "two\nlines", '"'])
 def test_a_text_that_could_be_read_otherwise_keeps_its_quotes(text: str) -> None:
     assert f"({json.dumps(text)},1)" in table([{"said": text, "by": 1}] * 20)
+
+
+CODE = 'def load(path):\n\tif path == "a\\nb":\n\t\treturn None\n' * 9
+
+
+@pytest.mark.parametrize(
+    ("value", "head", "tail"),
+    [
+        pytest.param(
+            {"stdout": CODE, "returncode": 0}, '{stdout: """', '""", returncode: 0}', id="of a tool of Amplifier"
+        ),
+        pytest.param({"content": [{"text": CODE}]}, '{content: [{text: """', '"""}]}', id="within a list"),
+    ],
+)
+def test_a_text_of_several_lines_is_shown_by_its_lines(value: object, head: str, tail: str) -> None:
+    assert table(value) == f"{head}\n{CODE}\n{tail}"
+
+
+@pytest.mark.parametrize(
+    "text", [f'{CODE}"""', f"\x1b[31m{CODE}", CODE.replace("\n", "\r\n"), "one line\n" * 2 + "x" * 200]
+)
+def test_a_text_whose_lines_would_be_unclear_keeps_its_escapes(text: str) -> None:
+    assert json_as_table(json.dumps({"stdout": text})) is None
 
 
 @pytest.mark.parametrize(
@@ -249,6 +280,10 @@ DIFF = """diff --git a/src/a.py b/src/a.py
         ("id\tname\n" + "\n".join(f"{n}\tx" for n in range(70)), "TSV: 70 rows, columns id, name"),
         (DIFF, "a diff of 1 files (src/a.py), 1 lines added, 1 removed"),
         ("\n".join(LOG), 'a log; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR cannot open /var/'),
+        (
+            json.dumps({"stdout": "\n".join(LOG), "returncode": 0}),
+            'JSON: an object with keys stdout, returncode; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR',
+        ),
         ("\n".join(f"src/module_{n}/test.py" for n in range(40)), "a listing of 40 entries"),
         ("src/a.py\nsrc/b.py\nsrc/c.py", "a listing of 3 entries"),
         ("src/a.py\nsrc/b.py", "text"),

@@ -43,6 +43,7 @@ HISTORY = (
     result("a", "def load(cache): ..."),
     says([{"type": "thinking", "thinking": "secret_thought"}, block("The cache is stale.")]),
     user([{"type": "tool_result", "tool_call_id": "b", "output": {"order": "ORDER-7731"}}]),
+    result("a", '{"stdout": "built\\nzebra_crossing\\n", "returncode": 0}'),
 )
 
 
@@ -54,6 +55,7 @@ HISTORY = (
         ("src/loader.py", [2, 1]),
         ("read_file", [2]),
         ("ORDER-7731", [5]),
+        ("zebra", [6]),  # not nzebra: the letter of an escape is none of the word
         ("cache", [4, 3]),
         ("nowhere", []),
         ("secret_thought", []),

@@ -189,6 +189,12 @@ def test_the_size_of_an_output_goes_and_its_trouble_stays_and_so_does_how_a_call
     assert after[1].text.startswith(f"m{after[1].first} read; src/mod_")
 
 
+def test_a_short_error_stays_whole_with_what_was_called() -> None:
+    failed = [call("last", path="src/last.py"), result("last", "Error: the sum is 174, but 160 was paid")]
+    text = text_of(kept(digests(*failed, *reads(9)), 0.6))
+    assert '-> "Error: the sum is 174, but 160 was paid"' in text
+
+
 def test_names_of_a_sentence_that_goes_are_kept_with_the_call_beside_it() -> None:
     messages = reads(20)
     for n, asked in enumerate(messages[::2]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -93,10 +94,11 @@ def test_the_lines_of_a_long_edit_are_not_compared_one_by_one() -> None:
     assert time.process_time() - started < 1.0
 
 
-def test_of_a_read_the_lines_stay_that_the_agent_went_on_to_use() -> None:
+@pytest.mark.parametrize("output", [LONG, json.dumps({"content": LONG, "path": "a.py"})], ids=["text", "JSON"])
+def test_of_a_read_the_lines_stay_that_the_agent_went_on_to_use(output: str) -> None:
     change = {"path": "a.py", "old_string": "def function_777(self): pass", "new_string": "def f(self): pass"}
     read = calls(("read", {"path": "a.py"}))
-    text = shown([read, result("c0", LONG), calls(("edit", change)), result("c0", "ok")], 1_500)
+    text = shown([read, result("c0", output), calls(("edit", change)), result("c0", "ok")], 1_500)
     assert all(f"{number}\u2192def function_{number}(" in text for number in range(772, 783))
     assert "function_300(" not in text
     assert "[... " in text
