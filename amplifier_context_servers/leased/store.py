@@ -38,6 +38,7 @@ from .protocol import (
     encode_rows,
     new_revision,
 )
+from .url import ServerSettings
 
 log = logging.getLogger(__name__)
 
@@ -48,14 +49,11 @@ COPY = "Copy the session to another store with `amplifier-context copy`, which l
 
 
 class LeasedStore(Generic[D]):
-    """A store on a server. Each object leases for itself: two in one process are two writers.
+    """A store on a server. Each object leases for itself: two in one process are two writers."""
 
-    `ttl` is in seconds: a lease that is not renewed expires after it.
-    """
-
-    def __init__(self, drivers: RefCounted[Any, D], key: Any, *, ttl: float, archive: bool) -> None:
-        self._drivers, self._key = drivers, key
-        self._ttl, self._archive = ttl, archive
+    def __init__(self, drivers: RefCounted[Any, D], settings: ServerSettings, *, archive: bool) -> None:
+        self._drivers, self._key = drivers, settings
+        self._ttl, self._archive = settings.lease_ttl, archive
         self._lock = threading.Lock()
         self._driver: D | None = None
         self._running_calls = 0

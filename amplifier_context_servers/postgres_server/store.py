@@ -44,5 +44,4 @@ class PostgresStore(LeasedStore[PostgresDriver]):
         The store's own parameters are schema, lease_ttl (seconds), statement_timeout (seconds) and pool_size. All
         others, connect_timeout (seconds) among them, are passed to libpq.
         """
-        settings = parse_store_url(url, durability)
-        return cls(_DRIVERS, settings, ttl=settings.lease_ttl, archive=archive)
+        return cls(_DRIVERS, parse_store_url(url, durability), archive=archive)

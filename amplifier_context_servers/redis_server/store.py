@@ -30,5 +30,4 @@ class RedisStore(LeasedStore[RedisDriver]):
         The store's own parameters are prefix, cluster=true (the server is a node of a cluster), lease_ttl (seconds),
         pool_size, socket_timeout and socket_connect_timeout (seconds). All others are passed to redis-py.
         """
-        settings = parse_store_url(url, durability)
-        return cls(_DRIVERS, settings, ttl=settings.lease_ttl, archive=archive)
+        return cls(_DRIVERS, parse_store_url(url, durability), archive=archive)
