@@ -123,7 +123,7 @@ class LeasedStore(Generic[D]):
         given = tuple(entries)
 
         async def work(driver: Driver, lease: Lease) -> None:
-            if not lease.row.created:
+            if not lease.row.created or not given:
                 return
             await self._apply(driver, lease, partial(driver.rewrite, lease, encode_rows(session_id, given)))
             # Even if no message differs: an earlier call may have replaced the messages and failed to erase them.
