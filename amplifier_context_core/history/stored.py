@@ -13,7 +13,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from typing import Literal
 
 from ..errors import ContextError, NotErased, NotLoaded, OutcomeUnknown, SessionInUse, SessionLost
@@ -276,8 +275,7 @@ class StoredTranscript:
             if number % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         if new:
-            with suppress(NotErased):  # only their tokens differ
-                await self._store.rewrite(self.session_id, [entries[index] for index in new])
+            await self._store.rewrite(self.session_id, [entries[index] for index in new])
         return entries
 
     def _on_repair(self, repair: Repair) -> None:

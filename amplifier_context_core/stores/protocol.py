@@ -137,7 +137,7 @@ class Store(Protocol):
         This erases, as only `delete` does besides: the former messages are removed from everything the store keeps,
         search index, checkpoints and quarantined bytes included. (If only tokens differ, checkpoints stay.) Seqs that
         are kept nowhere are skipped. If there is such a seq, or no entry is given, quarantined bytes are erased as
-        well: the message may be among them.
+        well: the message may be among them. A server may keep bytes until it clears them, if no entry is redacted.
 
         Raises:
             NotErased: the entries are replaced, but the former messages are not removed from everything yet.

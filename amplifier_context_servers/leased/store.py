@@ -123,11 +123,12 @@ class LeasedStore(Generic[D]):
         given = tuple(entries)
 
         async def work(driver: Driver, lease: Lease) -> None:
-            if not lease.row.created or not given:
+            if not lease.row.created:
                 return
             await self._apply(driver, lease, partial(driver.rewrite, lease, encode_rows(session_id, given)))
             # Even if no message differs: an earlier call may have replaced the messages and failed to erase them.
-            await driver.erase(lease)
+            if any(entry.is_redacted for entry in given):
+                await driver.erase(lease)
 
         await self._change(session_id, work)
 
