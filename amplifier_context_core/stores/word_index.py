@@ -21,7 +21,7 @@ from ..transcript.ranking import Text, search
 from ..transcript.search import ScanIndex, ranked_text
 from ..transcript.searchable import UNSPACED, searchable_text
 from ..transcript.transcript import Snapshot
-from .search_tables import TABLES, can_index, create_tables
+from .sqlite.schema import SEARCH_TABLES, can_index, create_search_tables
 from .yielding import INDEXED, yielding
 
 _RUN = re.compile(f"[{UNSPACED}]{{1,1000}}")  # a call for a longer one would stop other threads for milliseconds
@@ -72,7 +72,7 @@ class Fts:
 
     def having(self, terms: Sequence[Term], limit: int) -> list[int]:
         matches = (" AND ".join(_phrase(term) for term in terms if term.is_inside is one) for one in (False, True))
-        found = [self._newest(*asked, limit) for asked in zip(TABLES, matches, strict=True) if asked[1]]
+        found = [self._newest(*asked, limit) for asked in zip(SEARCH_TABLES, matches, strict=True) if asked[1]]
         others = set(found[-1])
         return [key for key in found[0] if key in others]
 
@@ -128,8 +128,8 @@ class WordIndex:
             if not can_index(self._db):
                 self._close()
                 return None
-            create_tables(self._db, ", content = ''")
-            for table in TABLES:
+            create_search_tables(self._db, ", content = ''")
+            for table in SEARCH_TABLES:
                 self._db.execute(f"INSERT INTO {table}({table}, rank) VALUES ('hashsize', ?)", (_HASH_BYTES,))  # noqa: S608
         texts = ((key, searchable_text(entries[key])) for key in range(len(self._history), len(entries)))
         try:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 
 from ...errors import StoreError
 from ...transcript.entry import Entry
-from ..search_tables import TABLES, can_index
 from ..validation import check_index, no_session, session_exists
 from .driver import required_row
 from .queries import check_archive, find_session, session_rows
@@ -26,7 +25,7 @@ from .rows import (
     encode_entry_row,
     first_key,
 )
-from .schema import has_table
+from .schema import SEARCH_TABLES, can_index, has_table
 
 _last_update = 0
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
@@ -198,7 +197,7 @@ def drop_index(db: sqlite3.Connection) -> None:
     """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
     of SQLite cannot remove it.
     """
-    tables = [table for table in (*TABLES, "search") if has_table(db, table)]
+    tables = [table for table in (*SEARCH_TABLES, "search") if has_table(db, table)]
     if tables and not can_index(db):
         raise StoreError("this build of SQLite has no FTS5: it cannot erase from the search index; use one that has")
     for table in tables:

@@ -50,6 +50,11 @@ _CREATE_TABLES = (
 data BLOB NOT NULL)""",
     CREATE_VIEW,
 )
+SEARCH_TABLES = ("words", "names")  # FTS5 tables, which `word_index` fills and asks
+_CREATE_SEARCH_TABLES = (
+    "CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'porter unicode61 remove_diacritics 2'{0})",
+    "CREATE VIRTUAL TABLE names USING fts5(text, tokenize = 'trigram'{0})",
+)
 CarryOver = Callable[[sqlite3.Connection], None]  # brings a database of the former format to the present one
 Fill = Callable[[sqlite3.Connection], None]  # writes the first rows of a new database of one session
 _SMALL_PAGES = 1024  # bytes; a database of one session has a dozen pages before its first message
@@ -138,6 +143,18 @@ def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
         db.close()
         return open_in_memory(path)
     return db
+
+
+def can_index(db: sqlite3.Connection) -> bool:
+    """True if this build of SQLite has FTS5 with both tokenizers."""
+    if sqlite3.sqlite_version_info < (3, 34):  # has no trigram
+        return False
+    return db.execute("SELECT 1 FROM pragma_module_list WHERE name = 'fts5'").fetchone() is not None
+
+
+def create_search_tables(db: sqlite3.Connection, options: str = "") -> None:
+    for statement in _CREATE_SEARCH_TABLES:
+        db.execute(statement.format(options))
 
 
 def has_table(db: sqlite3.Connection, name: str) -> bool:

@@ -10,12 +10,11 @@ from ...transcript.query import Query
 from ...transcript.ranking import Text, search
 from ...transcript.search import ScanIndex, ranked_text
 from ...transcript.searchable import searchable_text
-from ..search_tables import TABLES, can_index, create_tables
 from ..word_index import Fts, add_texts
 from .changes import has_indexed, save_session_row
 from .queries import find_session, iterate_rows
 from .rows import ENTRY_COLUMNS, decode_entry_row
-from .schema import has_table
+from .schema import SEARCH_TABLES, can_index, create_search_tables, has_table
 
 _BATCH_SECONDS = 0.02  # of one batch, before other tasks run
 # Each batch is a segment of a table. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
@@ -30,8 +29,8 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
     if not can_index(db):
         return False
     if not has_table(db, "words") and find_session(db, session_id) is not None:
-        create_tables(db)
-        for table in TABLES:
+        create_search_tables(db)
+        for table in SEARCH_TABLES:
             db.executemany(f"INSERT INTO {table}({table}, rank) VALUES (?, ?)", _MERGING)  # noqa: S608
     session = find_session(db, session_id)
     if session is None or session.indexed >= session.length:

@@ -8,12 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from ...errors import StoreError
-from ..search_tables import TABLES, can_index
 from ..sqlite import queries
 from ..sqlite.queries import is_intact
 from .errors import damage_error, store_error
 from .rows import SessionRow, first_key
-from .schema import SLOT_BITS, has_table, open_to_read
+from .schema import SEARCH_TABLES, SLOT_BITS, can_index, has_table, open_to_read
 
 # What is true of the rows of other tables: in a damaged file they may be the messages of a session.
 _OTHER_TABLES = {
@@ -74,7 +73,7 @@ def _database_problems(db: sqlite3.Connection) -> list[str]:
     if any(not is_intact(*row) for row in db.execute("SELECT data, crc FROM checkpoints")):
         problems.append("database: a checkpoint is damaged")
     if has_table(db, "words") and can_index(db):  # an index that can be searched can be dropped, if it is damaged
-        for table in TABLES:
+        for table in SEARCH_TABLES:
             db.execute(f"SELECT rowid FROM {table} WHERE {table} MATCH 'abc' LIMIT 1").fetchone()  # noqa: S608 - constant
     return problems
 
