@@ -168,13 +168,8 @@ class Transcript:
     ) -> Transcript:
         """Return a transcript of which the beginning and the end are loaded, and the middle is not.
 
-        Args:
-            session_id: written into new entries.
-            head: its first entries; if some are not loaded, at least the leading instructions and one more.
-            tail: its last entries.
-            length: number of all its entries.
-            last_seq: the highest seq ever given.
-            turns_before: turns that begin before the tail.
+        `head` holds the first entries; if some are not loaded, at least the leading instructions and one more.
+        `turns_before` counts the turns that begin before the `tail`.
         """
         made = cls(session_id)
         gap = range(len(head), length - len(tail))
