@@ -120,7 +120,7 @@ class TestErrors:
             (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
             ("no_user:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
             ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
-            ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: evalsha\); grant"),
+            ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: eval\); grant"),
             ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
         ],
     )
@@ -128,7 +128,7 @@ class TestErrors:
         self, own: PrivateRedis, at: str, text: str
     ) -> None:
         with redis.Redis(port=own.port) as client:
-            client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-evalsha")
+            client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-eval")
         store = RedisStore.from_url(f"redis://{at.format(port=own.port)}")
         with pytest.raises(StoreError, match=text) as caught:
             await store.read("s")
