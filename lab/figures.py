@@ -12,7 +12,7 @@ from .compactions import After, summary
 from .sentences import NONE_KEPT, Kept
 from .shares import NOTHING, Share, quantile, rounded
 
-PREFIX = "prefix"  # the cache that `cost` is reckoned with
+PREFIX = "prefix"  # the cache that costs are reckoned with
 
 
 @dataclass(slots=True)
@@ -86,19 +86,14 @@ class Figures:
     def tokens(self) -> int:
         return self._bill.tokens
 
-    @property
-    def cost(self) -> float:
-        """What all requests cost with a cache of any prefix, in prices of a plain input token."""
-        return self._bill.price
-
     def ratio(self, cache: str = PREFIX) -> float | None:
         """Return what all requests cost to what they cost with an unlimited window, under the same cache."""
         return _over(self.bills.get(cache, Bill()).price, self.unlimited.get(cache, Bill()).price)
 
     @property
     def effective_ratio(self) -> float | None:
-        """`ratio` with the price of reading again what edits lack."""
-        return _over(self.cost + self.re_reading, self.unlimited.get(PREFIX, Bill()).price)
+        """Return `ratio` with the price of reading again what edits lack."""
+        return _over(self._bill.price + self.re_reading, self.unlimited.get(PREFIX, Bill()).price)
 
     @property
     def chapter_share(self) -> float | None:
