@@ -102,6 +102,7 @@ def test_what_says_more_of_the_query_comes_first(query: str, messages: list[Mess
         ("a budget of a user", ["what isn't the user's budget?"], []),
         ("the flight was cancelled", ["cancellation"], []),
         ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"], []),
+        ("see src/auth/login.py", ["login"], []),
         ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"], []),
         ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"], []),
         ("请检查登录模块的错误", ["登录", "登录模块", "错误", "误"], ["登模", "录登"]),
