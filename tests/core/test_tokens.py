@@ -247,10 +247,8 @@ UNREADABLE = [
     {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
     *({"type": "image_url", "image_url": {"url": f"data:image/png{data}"}} for data in (",notbase64", ";base64,")),
     as_source("!!!! not base64 !!!!"),
-    *(
-        as_source(base64.b64encode(data).decode())
-        for data in (b"\x89PNG\r\n\x1a\n" + bytes(40), b"<svg width='1e999'>")
-    ),
+    as_source(base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(40)).decode()),
+    as_source(base64.b64encode(b"<svg width='1e999' height='-5'>").decode()),
     {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
     as_source(jpeg(640, 480, leading=200_000), "image/jpeg"),  # beyond what is read
 ]
