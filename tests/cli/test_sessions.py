@@ -74,6 +74,7 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     for command in ("sessions", "verify", "repair"):
         assert f"no sessions in {filled}" in run(command).output
     assert f"there is no session 'one' in {filled}, which holds none" in run("show", "one", code=1).output
+    assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
