@@ -14,7 +14,7 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
-from tests.manager.measured import grow, settings
+from tests.manager.measured import Counting, grow, settings
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import call, result, rounds, size, text, user, words, work
 
@@ -47,9 +47,6 @@ def answering(action: str, **more: Any) -> Handler:
     return handler
 
 
-# --- what is emitted --------------------------------------------------------------------------------------------------
-
-
 async def test_a_compaction_is_announced_before_with_its_reason_and_after_with_its_figures() -> None:
     manager, recorder = await worked(60)
     before = size(await manager.get_messages())
@@ -59,35 +56,19 @@ async def test_a_compaction_is_announced_before_with_its_reason_and_after_with_i
     assert payload["token_count"] == before
     assert (payload["budget"], payload["threshold"]) == (BUDGET, int(BUDGET * 0.95))
     assert payload["target"] == int(BUDGET * manager.config.target_usage)
-    assert payload["trigger"] in ("trigger", "hard limit")
-    assert "4,000" in payload["reason"] or "3,800" in payload["reason"]
     assert (recorder.count(POST), recorder.count(COMPACTION)) == (1, 1)
     for payload in recorder.named(POST, COMPACTION):
         assert payload["message_count"] == payload["after_messages"] == len(view)
         assert payload["token_count"] == payload["after_tokens"] == size(view)
         assert payload["before_messages"] == 121
-        freed = sum(step["freed"] for step in payload["strategies"])
-        assert payload["before_tokens"] - payload["after_tokens"] == freed
         assert all(set(step) == {"name", "freed"} for step in payload["strategies"])
         assert "fold" in [step["name"] for step in payload["strategies"]]
         assert 0 < payload["floor_tokens"] < payload["after_tokens"]
-        assert 0 < payload["prefix_given_up_tokens"] <= payload["before_tokens"]
         assert payload["duration_ms"] > 0
         assert payload["budget"] == BUDGET
         assert payload["target_tokens"] == payload["target"]
         assert payload["strategy_level"] == len(payload["strategies"])
         assert text([payload]), "it is plain JSON"
-
-
-async def test_a_manual_compaction_is_announced_as_such() -> None:
-    manager, recorder = await worked(60)
-    await ask(manager, 8_000)
-    await manager.compact()
-    assert [payload["trigger"] for payload in recorder.named(PRE, POST)] == ["manual", "manual"]
-    assert recorder.named(PRE)[0]["reason"] == "asked for"
-
-
-# --- another prefix ---------------------------------------------------------------------------------------------------
 
 
 async def prompt(text: str) -> str:
@@ -170,23 +151,6 @@ async def test_after_a_cancelled_announcement_the_next_request_announces_it_once
     assert changed == ["edited history"] * 2
 
 
-async def test_a_handler_that_asks_for_a_view_when_another_prefix_is_announced_gets_one() -> None:
-    views: list[int] = []
-
-    async def looks(event: str, data: dict[str, Any]) -> HookResult:
-        views.append(len(await manager.get_messages_for_request(8_000)))
-        return HookResult(action="continue")
-
-    manager = await feed(new_manager(hooks=hooks_with(looks, PREFIX_CHANGED)), work(20))
-    await ask(manager, 8_000)
-    await edited(manager)
-    view = await ask(manager, 8_000)
-    assert views == [len(view)]
-
-
-# --- what handlers answer ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("action", ["deny", "ask_user"])
 async def test_a_no_postpones_a_compaction_until_the_view_has_grown(action: str) -> None:
     manager, recorder = await worked(37, answering(action, reason="later"), compact_threshold=0.92)
@@ -198,15 +162,11 @@ async def test_a_no_postpones_a_compaction_until_the_view_has_grown(action: str)
     for _ in range(10):
         await ask(manager, BUDGET)
     assert recorder.count(PRE) == 2
-    assert (await manager.explain())["compactions"] == 0
-
-
-async def test_a_no_does_not_postpone_past_the_budget() -> None:
-    manager, _ = await worked(30, answering("deny"))
+    assert manager.compactor.compactions == 0
     for number in range(10):
-        await feed(manager, rounds(1, start=100 + number))
+        await feed(manager, rounds(1, start=900 + number))
         await ask(manager, BUDGET)
-    assert (await manager.explain())["compactions"] >= 1
+    assert manager.compactor.compactions, "but not past the budget"
 
 
 async def test_a_no_does_not_hold_once_a_round_is_complete_that_outgrew_the_budget_while_it_was_open() -> None:
@@ -273,18 +233,6 @@ async def test_an_injection_comes_beside_the_focus_asked_for_before() -> None:
     assert "Keep the names." in watch.goals[-1].focus
 
 
-# --- handlers that misbehave ------------------------------------------------------------------------------------------
-
-
-async def test_handlers_that_raise_harm_nothing() -> None:
-    async def raising(event: str, data: dict[str, Any]) -> HookResult:
-        raise RuntimeError("a handler's own trouble")
-
-    plain = text(await ask(await feed(new_manager(), work(60)), BUDGET))
-    manager = await feed(new_manager(hooks=hooks_with(raising, *COMPACTIONS)), work(60))
-    assert text(await ask(manager, BUDGET)) == plain
-
-
 @pytest.mark.parametrize("answer", [ValueError("secret"), "deny", {"action": "deny"}], ids=["raises", "text", "dict"])
 async def test_a_registry_that_raises_or_answers_nonsense_counts_as_no_answer(
     answer: Any, caplog: pytest.LogCaptureFixture
@@ -319,8 +267,8 @@ async def test_handlers_that_hang_are_not_waited_for_for_ever(
     assert [event for event in COMPACTIONS if event not in caplog.text] == []
 
 
-@pytest.mark.parametrize("asks", ["view", "view in another task", "compact"])
-async def test_handlers_that_use_the_manager_do_not_deadlock(asks: str) -> None:
+@pytest.mark.parametrize("asks", ["view", "view in another task", "measured view", "compact"])
+async def test_handlers_that_use_the_manager_do_not_deadlock_and_their_compaction_is_counted_once(asks: str) -> None:
     done: list[str] = []
 
     async def handler(event: str, data: dict[str, Any]) -> HookResult:
@@ -330,40 +278,17 @@ async def test_handlers_that_use_the_manager_do_not_deadlock(asks: str) -> None:
             await manager.get_messages_for_request(BUDGET)
         elif asks == "view in another task":
             await asyncio.create_task(manager.get_messages_for_request(BUDGET))
+        elif asks == "measured view":
+            await manager.measured_request_view(count_view=Counting())
         elif is_new:
             await manager.compact()
         return HookResult(action="continue")
 
-    manager = await feed(new_manager(hooks=hooks_with(handler, *COMPACTIONS)), work(60))
+    hooks = hooks_with(handler, *COMPACTIONS, PREFIX_CHANGED)
+    recorder = EventRecorder(hooks, [POST])
+    manager = await feed(new_manager(hooks=hooks), work(60))
+    await ask(manager, 8_000)
     async with asyncio.timeout(9):  # less than the ten seconds after which a handler is given up
-        await ask(manager, BUDGET)
-    assert {*done} == {*COMPACTIONS}
-
-
-async def test_a_compaction_made_for_a_handler_is_announced_and_counted_like_any_other() -> None:
-    async def handler(event: str, data: dict[str, Any]) -> HookResult:
-        await manager.get_messages_for_request(BUDGET)
-        return HookResult(action="continue")
-
-    manager, recorder = await worked(60, handler)
-    assert len(await ask(manager, BUDGET)) < 121
-    assert recorder.count(POST) == (await manager.explain())["compactions"] == 1
-
-
-async def test_others_may_add_while_a_handler_thinks() -> None:
-    thinking = asyncio.Event()
-    go_on = asyncio.Event()
-
-    async def slow(event: str, data: dict[str, Any]) -> HookResult:
-        thinking.set()
-        await go_on.wait()
-        return HookResult(action="continue")
-
-    manager, _ = await worked(60, slow)
-    asking = asyncio.create_task(ask(manager, BUDGET))
-    await thinking.wait()
-    async with asyncio.timeout(2):
-        await manager.add_message({"role": "user", "content": "MEANWHILE"})
-        assert len(await manager.get_messages()) == 122
-    go_on.set()
-    assert "MEANWHILE" in text(await asking)
+        assert len(await ask(manager, BUDGET)) < 121
+    assert {*done} == {*COMPACTIONS, PREFIX_CHANGED}
+    assert asks == "compact" or recorder.count(POST) == (await manager.explain())["compactions"]

@@ -131,23 +131,34 @@ async def test_a_message_that_cannot_be_stored_stores_nothing_of_it_nor_of_its_l
     assert (await manager.get_messages(), marks(manager)) == (before, known)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
-        lambda manager: manager.pin("m5"),
-        lambda manager: manager.compact("PRIVATE"),
-    ],
-    ids=["short form", "pin", "focus"],
-)
-async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(
-    change: Callable[[ContextManager], Awaitable[Any]],
-) -> None:
+async def test_a_child_starts_from_its_parents_checkpoint_if_its_history_begins_as_the_parents() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    before = await ask(parent, BUDGET)
+    assert int((await parent.explain())["view"]["checkpoint"][1:]) > 100
+    messages = await parent.get_messages()
+    for first, compactions in ((messages[0]["content"], 0), ("Do something else.", 1)):
+        messages[0]["content"] = first
+        child = new_manager(session_id=f"child-{compactions}")
+        await child.set_messages(messages)
+        view = await ask(child, BUDGET)
+        assert (text(view) == text(before), view[0]["content"]) == (not compactions, first)
+        assert (await child.explain())["compactions"] == compactions
+
+
+REGISTERED: dict[str, Get] = {
+    "short form": lambda manager: manager.compact_summary("call_3", "PRIVATE"),
+    "pin": lambda manager: manager.pin("m5"),
+    "focus": lambda manager: manager.compact("PRIVATE"),
+}
+
+
+@pytest.mark.parametrize("what", REGISTERED)
+async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(what: str) -> None:
     stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
     messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
     first, second = new_manager(session_id="a"), new_manager(session_id="b")
     await first.set_messages(messages)
-    await change(first)
+    await REGISTERED[what](first)
     await ask(first, BUDGET)
     assert first.compactor.compactions
     await second.set_messages(messages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,8 +16,6 @@ from tests.manager.measured import BUDGET, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import text, work
 
-# -- the transaction ---------------------------------------------------------------------------------------------------
-
 
 async def pending(number: int = 40, hooks: Any = None, **more: Any) -> tuple[ContextManager, dict[str, Any], bytes]:
     """A manager with a measured request that needs a compaction, and its state before."""
@@ -25,34 +24,24 @@ async def pending(number: int = 40, hooks: Any = None, **more: Any) -> tuple[Con
     return manager, await measure(manager, Counting()), before
 
 
-async def test_rollback_leaves_nothing_for_other_sessions_to_find() -> None:
-    _, result, _ = await pending()
-    result["transaction"].rollback()
-    assert shared_cache.is_empty()
-
-
-async def test_a_commit_cancelled_while_it_waits_changes_nothing_and_may_be_rolled_back() -> None:
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_commit_that_is_cancelled_or_rolled_back_while_it_waits_changes_nothing(cancelled: bool) -> None:
     manager, result, before = await pending()
     async with manager.compactor.lock.hold():
         task = asyncio.create_task(result["transaction"].commit())
         await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        if cancelled:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            result["transaction"].rollback()
+    assert cancelled or await task is False
     await asyncio.sleep(0)
     assert await state_of(manager) == before
     result["transaction"].rollback()
     assert await result["transaction"].commit() is False
-
-
-async def test_a_rollback_while_a_commit_waits_wins() -> None:
-    manager, result, before = await pending()
-    async with manager.compactor.lock.hold():
-        task = asyncio.create_task(result["transaction"].commit())
-        await asyncio.sleep(0)
-        result["transaction"].rollback()
-    assert await task is False
-    assert await state_of(manager) == before
+    assert shared_cache.is_empty(), "no other session finds the compaction"
 
 
 async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved() -> None:
@@ -79,18 +68,23 @@ async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved()
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent() -> None:
-    manager, result, _ = await pending()
+async def shortened(manager: ContextManager) -> None:
     await manager.set_messages((await manager.get_messages())[:-4])
+
+
+EDITS: dict[str, Callable[[ContextManager], Awaitable[object]]] = {
+    "set_messages": shortened,
+    "clear": lambda manager: manager.clear(),
+    "forget": lambda manager: manager.forget(containing="file 39: "),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent_and_brings_nothing_back(edit: str) -> None:
+    manager, result, _ = await pending()
+    await EDITS[edit](manager)
     assert await result["transaction"].commit() is False
     assert (await manager.explain())["compactions"] == 0
-
-
-@pytest.mark.parametrize("end", ["clear", "forget"])
-async def test_nothing_that_was_erased_comes_back_with_a_commit(end: str) -> None:
-    manager, result, _ = await pending()
-    await (manager.clear() if end == "clear" else manager.forget(containing="file 39: "))
-    assert await result["transaction"].commit() is False
     await manager.add_message({"role": "user", "content": "Go on."})
     assert "file 39: " not in text(await ask(manager, None))
 
@@ -141,20 +135,13 @@ async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps
     assert await state_of(manager) == saved
 
 
-# -- events ------------------------------------------------------------------------------------------------------------
-
-
 class Recorder:
     def __init__(self, *, deny: bool = False) -> None:
         self.events: list[str] = []
         self.deny = deny
-        self.manager: ContextManager | None = None
-        self.views: list[Any] = []
 
     async def emit(self, event: str, data: dict[str, Any]) -> Any:
         self.events.append(event)
-        if self.manager is not None and event == "context:pre_compact":
-            self.views.append(await measure(self.manager, Counting()))
         return SimpleNamespace(action="deny" if self.deny and event == "context:pre_compact" else "continue")
 
 
@@ -172,12 +159,3 @@ async def test_a_handler_may_postpone_it() -> None:
     assert await state_of(manager) == before
     assert await result["transaction"].commit()
     assert (await measure(manager, Counting()))["outcome"] == "not_needed"
-
-
-async def test_a_handler_may_ask_for_a_measured_view_itself() -> None:
-    hooks = Recorder()
-    manager = await feed(new_manager(hooks=hooks, **settings()), work(40))
-    hooks.manager = manager
-    result = await asyncio.wait_for(measure(manager, Counting()), 20)
-    assert len(hooks.views) == 1
-    assert await result["transaction"].commit()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +11,9 @@ from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_testing import check_request
-from tests.manager.measured import BUDGET, OVERHEAD, RESERVE, Counting, Exact, grow, measure, settings, state_of
+from tests.manager.measured import BUDGET, OVERHEAD, Counting, Exact, grow, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, shared_prefix, size, text, user, words, work
-
-# -- outcomes and figures ----------------------------------------------------------------------------------------------
+from tests.messages import Message, rounds, says, shared_prefix, size, system, text, user, words, work
 
 
 async def test_the_providers_count_decides_although_our_own_sees_no_need() -> None:
@@ -31,6 +27,11 @@ async def test_the_providers_count_decides_although_our_own_sees_no_need() -> No
     assert result["measured_before"] > result["trigger"]
     assert result["measured_after"] == count.tokens(result["base_view"]) <= result["target"]
     assert abs(result["trigger"] - 0.8 * (BUDGET - OVERHEAD) - OVERHEAD) <= 2
+    assert manager.session.meter.corrections == {}
+    await result["transaction"].commit()
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    assert manager.session.meter.estimate(sent.counted, ("", "")) == result["measured_after"], "a commit corrects it"
 
 
 async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_transaction() -> None:
@@ -50,15 +51,6 @@ async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_what_the_provider_takes_at_most_is_a_limit_too() -> None:
-    manager = await feed(new_manager(**settings(max_tokens=20_000)), work(30))
-    count = Counting(limit=3_000)
-    result = await measure(manager, count)
-    decision = result["final_attempt"]["budget_decision"]
-    assert decision["estimated_input_tokens"] <= decision["input_limit_tokens"]
-    assert result["policy_budget"] == 20_000
-
-
 async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -> None:
     """Although the budget alone has room for all of the newest message of a person."""
     costs: list[tuple[int, int]] = []
@@ -71,18 +63,6 @@ async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -
     assert own[0] >= 10
     assert abs(of_limit[0] - own[0]) <= 1
     assert of_limit[1] <= own[1] + 2
-
-
-async def test_a_view_is_whole_at_once_when_the_provider_takes_more_again() -> None:
-    manager = await feed(new_manager(max_tokens=BUDGET), work(12, output=1_200))
-    human = user(words("human", 2_000))
-    await feed(manager, [human])
-    await grow(manager, 1, (1_500,))
-    assert human["content"] not in text(await ask(manager, 1_500))
-    for limit in (1_500, BUDGET):
-        result = await measure(manager, Exact(limit=limit + RESERVE))
-        assert (human["content"] in text(result["base_view"])) is (limit == BUDGET)
-        await result["transaction"].commit()
 
 
 async def test_a_commit_shows_nothing_that_came_after_its_view() -> None:
@@ -108,31 +88,22 @@ async def test_a_short_form_is_shown_at_once_though_a_request_that_was_given_up_
     assert "shorter" not in text(await ask(manager))
 
 
-async def test_a_request_that_can_never_fit_is_an_error_and_changes_nothing() -> None:
-    manager = await feed(new_manager(**settings()), work(5))
+@pytest.mark.parametrize(
+    ("config", "limit", "error"), [({}, OVERHEAD // 2, ContextLengthError), ({"strict": True}, 10**6, ContextOverflow)]
+)
+async def test_a_request_that_can_never_fit_or_be_counted_is_an_error_and_changes_nothing(
+    config: dict[str, Any], limit: int, error: type[Exception]
+) -> None:
+    giants = [system(words("rule", 5_000)), user(words("human", 9_000))]
+    manager = await feed(new_manager(**settings(**config)), giants if config else work(5))
     before = await state_of(manager)
-    with pytest.raises(ContextLengthError, match="cannot fit"):
-        await manager.measured_request_view(provider=None, count_view=Counting(limit=OVERHEAD // 2))
+    with pytest.raises(error):
+        await manager.measured_request_view(provider=None, count_view=Counting(limit=limit))
+    failing = Counting()
+    failing.fails = RuntimeError("no count")
+    with pytest.raises(RuntimeError, match="no count"):
+        await measure(manager, failing)
     assert await state_of(manager) == before
-
-
-async def test_strict_is_an_error_when_what_must_stay_exceeds_the_budget() -> None:
-    manager = await feed(new_manager(**settings(strict=True)), [{"role": "user", "content": "word " * 9_000}])
-    await manager.set_system_prompt_factory(_prompt)
-    with pytest.raises(ContextOverflow):
-        await manager.measured_request_view(provider=None, count_view=Counting(limit=10**6))
-
-
-async def _prompt() -> str:
-    return "rule " * 5_000
-
-
-async def test_a_view_far_above_the_budget_is_not_counted_before_it_is_compacted() -> None:
-    manager = await feed(new_manager(**settings()), work(200))
-    count = Counting()
-    result = await measure(manager, count)
-    assert result["measured_before"] is None
-    assert max(size(view) for view in count.views) <= 2 * BUDGET
 
 
 async def test_texts_to_retain_stay_verbatim_and_rollback_folds_them_again() -> None:
@@ -166,32 +137,17 @@ async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> Non
     assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)
 
 
-# -- counts that fail --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("number", "unavailable"), [(60, range(9)), (22, [2])], ids=["never", "the recount"])
+@pytest.mark.parametrize(("number", "unavailable"), [(200, range(9)), (22, [2])], ids=["never", "the recount"])
 async def test_without_a_count_our_own_decides(number: int, unavailable: Sequence[int]) -> None:
     manager = await feed(new_manager(**settings()), work(number))
-    count = Counting(unavailable=unavailable)
-    result = await measure(manager, count)
+    result = await measure(manager, count := Counting(unavailable=unavailable))
+    if number > 100:
+        assert result["measured_before"] is None
+        assert max(size(view) for view in count.views) <= 2 * BUDGET, "one far above the budget is not counted"
     assert result["outcome"] == "measurement_unavailable"
     assert size(result["base_view"]) <= BUDGET
     assert await result["transaction"].commit()
     assert text(await ask(manager, None)) == text(result["base_view"])
-
-
-@pytest.mark.parametrize("failure", [RuntimeError("no count"), asyncio.CancelledError()])
-async def test_a_count_that_raises_is_passed_on_and_changes_nothing(failure: BaseException) -> None:
-    manager = await feed(new_manager(**settings()), work(40))
-    await ask(manager)
-    await feed(manager, rounds(20, start=90))
-    before = await state_of(manager)
-    count = Counting()
-    count.fails = failure
-    with pytest.raises(type(failure)) as caught:
-        await measure(manager, count)
-    assert caught.value is failure
-    assert await state_of(manager) == before
 
 
 @pytest.mark.parametrize(
@@ -225,9 +181,6 @@ async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: 
 
     result = await manager.measured_request_view(provider=None, count_view=count)
     assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
-
-
-# -- a shorter answer --------------------------------------------------------------------------------------------------
 
 
 class Fitting:
@@ -283,19 +236,6 @@ async def test_without_a_shorter_answer_that_helps_it_is_clipped(longest: int | 
     assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= limit
 
 
-# -- what is learned ---------------------------------------------------------------------------------------------------
-
-
-async def test_a_committed_count_corrects_the_meter() -> None:
-    manager = await feed(new_manager(**settings()), work(8))
-    result = await measure(manager, Counting())
-    assert manager.session.meter.corrections == {}
-    await result["transaction"].commit()
-    sent = manager.compactor.last_sent
-    assert sent is not None
-    assert manager.session.meter.estimate(sent.counted, ("", "")) == result["measured_after"]
-
-
 async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls() -> None:
     manager = await feed(new_manager(**settings()), work(8))
     record = manager.foreground_usage()
@@ -307,60 +247,30 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     sent = manager.compactor.last_sent
     assert sent is not None
     assert manager.session.meter.estimate(sent.counted, ("", "")) == 1_800
-
-
-async def test_a_loop_that_claimed_usage_and_reports_none_leaves_the_events() -> None:
-    manager = await feed(new_manager(**settings()), work(8))
-    manager.foreground_usage()
     await ask(manager)
-    manager.on_response(Response(usage=Usage(1_900)))
+    manager.on_response(Response(usage=Usage(1_900)))  # what it does not report itself comes by the event
     await manager.add_message({"role": "assistant", "content": "Done."})
-    assert manager.session.meter.corrections["", ""].reports == 1
-
-
-# -- texts to retain ---------------------------------------------------------------------------------------------------
+    assert manager.session.meter.corrections["", ""].reports == 2
 
 
 def steered(content: str) -> Message:
     return {"role": "user", "content": content, "metadata": {"ephemeral": True, "persisted": True}}
 
 
-async def test_a_retained_text_stays_verbatim_in_the_view() -> None:
-    manager = await feed(new_manager(), [*work(5), steered("STEER LEFT"), *rounds(80, start=100)])
-    assert "STEER LEFT" not in [m["content"] for m in await ask(manager, BUDGET)]
-    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
-    assert check_request(view) == []
-    assert size(view) <= BUDGET
-    assert "STEER LEFT" in [m["content"] for m in view]
-
-
-async def test_of_equal_texts_the_newest_stays() -> None:
+async def test_of_equal_texts_to_retain_the_newest_stays_in_a_hard_fit_too_and_what_cannot_be_kept_is_an_error() -> (
+    None
+):
     newest = steered("STEER LEFT") | {"name": "newest"}
     manager = await feed(new_manager(), [*work(5), steered("STEER LEFT"), *rounds(40, start=100), newest])
-    await feed(manager, rounds(60, start=200))
+    await feed(manager, [steered("word " * 5_000), says("written by the model"), *rounds(60, start=200)])
     view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET)
     assert [m.get("name") for m in view if m["content"] == "STEER LEFT"] == ["newest"]
-
-
-async def test_a_text_of_an_assistant_or_a_tool_is_not_meant() -> None:
-    manager = await feed(new_manager(), [*work(1), {"role": "assistant", "content": "written by the model"}])
+    manager.session.meter.correction(("p", "")).ratio = 2.0  # it was measured to count twice as much
+    asks: dict[str, Any] = {"provider": SimpleNamespace(name="p"), "hard_fit": True}
+    view = await manager.request_retention(retain_contents=["STEER LEFT"], token_budget=BUDGET, **asks)
+    assert 2 * size(view) <= BUDGET
     with pytest.raises(ValueError, match="not in the history"):
         await manager.request_retention(retain_contents=["written by the model"])
-
-
-async def test_texts_that_cannot_fit_are_a_context_length_error() -> None:
-    manager = await feed(new_manager(), [*work(5), steered("word " * 5_000)])
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)
-
-
-async def test_hard_fit_by_the_providers_own_count() -> None:
-    """A provider that was measured to count twice as much must be sent half."""
-    manager = await feed(new_manager(), [*work(60), steered("STEER LEFT")])
-    provider = SimpleNamespace(name="p")
-    manager.session.meter.correction(("p", "")).ratio = 2.0
-    view = await manager.request_retention(
-        retain_contents=["STEER LEFT"], provider=provider, token_budget=BUDGET, hard_fit=True
-    )
-    assert 2 * size(view) <= BUDGET

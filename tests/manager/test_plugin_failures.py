@@ -44,8 +44,9 @@ class Broken(Strategy):
 class Wrong(Strategy):
     """Returns what a function makes of the draft."""
 
-    def __init__(self, name: str, change: Callable[[Draft], Any]) -> None:
-        self.name = name
+    name = "wrong"
+
+    def __init__(self, change: Callable[[Draft], Any]) -> None:
         self._change = change
 
     def apply(self, draft: Draft, goal: Goal) -> Any:
@@ -55,6 +56,10 @@ class Wrong(Strategy):
 def without_results(draft: Draft) -> Draft:
     """Leave of each round its first message, which is the call."""
     return draft.with_segments(segment.rendered_as(segment.shown[:1], "clipped", "wrong") for segment in draft.segments)
+
+
+def without_tokens(draft: Draft) -> Draft:
+    return draft.with_segments(replace(segment, tokens=0) for segment in draft.segments)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -70,48 +75,32 @@ async def compacted_often(manager: ContextManager, times: int = 4) -> None:
     assert (await manager.explain())["compactions"] >= times - 1
 
 
-# -- strategies --------------------------------------------------------------------------------------------------------
-
-
-async def test_a_failing_strategy_is_named_once_with_its_type_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "why"),
+    [
+        (Broken(), f"failed (KeyError at {HERE}:{line_of('# where Broken fails')})"),
+        (Wrong(lambda draft: draft.with_segments(draft.segments[1:])), "removed what must stay"),
+        (Wrong(without_results), "parted calls from their results"),
+        (Wrong(lambda draft: list(draft.segments)), "returned a list, not a draft"),
+        (Wrong(without_tokens), "gave a segment another cost than its messages have"),
+    ],
+)
+async def test_a_strategy_that_fails_or_breaks_its_contract_is_skipped_and_named_once(
+    strategy: Strategy, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, [WARNING, POST_COMPACT])
-    manager = new_manager(hooks=hooks, strategies=[Broken(), FoldRounds()])
+    manager = new_manager(hooks=hooks, strategies=[strategy, FoldRounds()])
     with caplog.at_level(logging.INFO):
         await compacted_often(manager)
     assert SECRET not in caplog.text
-    place = f"KeyError at {HERE}:{line_of('# where Broken fails')}"
-    (warning,) = [text for text in warnings(caplog) if "broken" in text]
-    assert warning == f"session {manager.session_id}: strategy broken failed ({place}); it is skipped"
-    assert [text for text in (await manager.explain())["warnings"] if place in text] == [warning.partition(": ")[2]]
+    warning = f"strategy {strategy.name} {why}; it is skipped"
+    assert warnings(caplog) == [f"session {manager.session_id}: {warning}"]
+    assert (await manager.explain())["warnings"] == [warning]
     assert [seen["reason"] for seen in recorder.named(WARNING)] == ["plugin"]
     reports = recorder.named(POST_COMPACT)
     assert len(reports) >= 3
-    assert all(report["skipped"] == [{"name": "broken", "why": f"failed ({place})"}] for report in reports)
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda draft: draft.with_segments(draft.segments[1:]), "removed what must stay"),
-        (without_results, "parted calls from their results"),
-        (lambda draft: list(draft.segments), "returned a list, not a draft"),
-        (
-            lambda draft: draft.with_segments(replace(segment, tokens=0) for segment in draft.segments),
-            "gave a segment another cost than its messages have",
-        ),
-    ],
-)
-async def test_a_strategy_that_breaks_its_contract_is_skipped_and_named_once(
-    change: Callable[[Draft], Any], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = new_manager(strategies=[Wrong("wrong", change), FoldRounds()])
-    with caplog.at_level(logging.WARNING):
-        await compacted_often(manager)
-    assert [text.partition(": ")[2] for text in warnings(caplog)] == [f"strategy wrong {why}; it is skipped"]
-
-
-# -- observers ---------------------------------------------------------------------------------------------------------
+    assert all(report["skipped"] == [{"name": strategy.name, "why": why}] for report in reports)
 
 
 class Observer:
@@ -152,9 +141,6 @@ async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.Lo
     assert len(seen) == 2
 
 
-# -- token counters ----------------------------------------------------------------------------------------------------
-
-
 def raises(text: str) -> int:
     raise ValueError(text)  # where the counter fails
 
@@ -186,9 +172,6 @@ async def test_where_a_token_counter_fails_the_heuristic_counts(
     assert warning.startswith(f"session s: token counter {counter!r} {why}")
     assert warning.endswith("; 4 characters a token are assumed")
     assert SECRET not in caplog.text
-
-
-# -- search indexes ----------------------------------------------------------------------------------------------------
 
 
 Search = Callable[[Iterable[Entry], str, int], Any]

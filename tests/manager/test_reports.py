@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
-from amplifier_core.testing import MockCoordinator
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,13 +17,13 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.economics.meter import Correction, Meter
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, USAGE, WARNING
 from amplifier_context_core.items import ContextItem
-from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_testing import EventRecorder, check_request, coding_session
+from amplifier_context_testing import EventRecorder, coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.manager.measured import Counting, measure
+from tests.manager.reporting import KEY, Reporting, provider
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, work
+from tests.messages import Message, rounds, size, system, user, work
 
 BUDGET = 4_000
 
@@ -51,19 +50,13 @@ async def test_explain_reports_on_session_history_and_view() -> None:
     assert report["warnings"] == []
 
 
-async def test_tokens_before_add_up_to_the_history_without_its_system_prompt() -> None:
-    for budget in (1_000, 4_000, 100_000):
-        manager, report = await explained([{"role": "system", "content": "Prompt."}, *work(100)], budget)
-        assert report["rounds"][0]["mark"] == "m2"
-        assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
-
-
-async def test_every_message_of_the_history_is_in_exactly_one_round() -> None:
-    for budget in (1_000, 4_000, 100_000):
-        manager, report = await explained(list(coding_session(150)), budget)
-        spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
-        assert [start for start, _ in spans] == [1, *(end + 1 for _, end in spans[:-1])]
-        assert spans[-1][1] == len(await manager.get_messages())
+@pytest.mark.parametrize("budget", [1_000, 100_000])
+async def test_every_message_is_in_exactly_one_round_and_tokens_before_add_up_to_the_history(budget: int) -> None:
+    manager, report = await explained([{"role": "system", "content": "Prompt."}, *coding_session(100)], budget)
+    spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
+    assert [start for start, _ in spans] == [2, *(end + 1 for _, end in spans[:-1])]
+    assert spans[-1][1] == len(await manager.get_messages())
+    assert sum(row["tokens_before"] for row in report["rounds"]) == size((await manager.get_messages())[1:])
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
@@ -85,22 +78,12 @@ async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
 
 
 async def test_the_report_names_what_is_protected_and_why() -> None:
-    messages = [
-        {"role": "system", "content": "Prompt."},
-        {"role": "user", "content": "The task."},
-        *rounds(20),
-        {"role": "user", "content": "Keep this.", "metadata": {"pinned": True}},
-        *rounds(40, start=100),
-        {"role": "user", "content": "The newest."},
-        *rounds(3, start=200),
-    ]
+    messages = [system("Prompt."), user("The task."), *rounds(20), user("Keep this.", metadata={"pinned": True})]
+    messages += [*rounds(40, start=100), user("The newest."), *rounds(3, start=200)]
     _, report = await explained(messages)
     why = {member["why"]: member["mark"] for member in report["floor"]["members"]}
-    assert why["system prompt"] == "system prompt"
-    assert why["task"] == "m2"
-    assert why["pinned"] == "m43"
-    assert why["newest human message"] == "m124"
-    assert why["newest round"] == "m129"
+    assert (why["system prompt"], why["task"], why["pinned"]) == ("system prompt", "m2", "m43")
+    assert (why["newest human message"], why["newest round"]) == ("m124", "m129")
     assert report["floor"]["tokens"] == sum(member["tokens"] for member in report["floor"]["members"])
 
 
@@ -120,8 +103,6 @@ async def test_explain_reports_what_was_fixed() -> None:
     _, report = await explained(talk.messages)
     assert any("placeholder result" in row["rule"] for row in report["rounds"])
 
-
-# -- usage -------------------------------------------------------------------------------------------------------------
 
 WINDOW = 8_000
 
@@ -152,13 +133,10 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
     usage = await manager.usage()
     assert sum(usage["kinds"].values()) == usage["used"]
     assert usage["used"] + usage["free"] == usage["size"] == WINDOW
-    assert [kind for kind, tokens in usage["kinds"].items() if tokens] == [
-        "system",
-        "pins",
-        "people",
-        "chapters",
-        "rounds",
-    ]
+    cost = usage["next_request"]
+    assert 0 < cost["growth"] < cost["warm"] < cost["cold"]
+    used = [kind for kind, tokens in usage["kinds"].items() if tokens]
+    assert used == ["system", "pins", "people", "chapters", "rounds"]
 
 
 async def test_without_a_compaction_nothing_is_a_chapter() -> None:
@@ -171,26 +149,20 @@ async def test_without_a_compaction_nothing_is_a_chapter() -> None:
     assert not kinds["chapters"]
 
 
-async def test_it_names_the_threshold_above_which_the_next_request_is_compacted() -> None:
+async def test_it_names_the_threshold_of_the_next_compaction_and_about_how_many_requests_are_left() -> None:
     recorder = EventRecorder()
     manager = await feed(manager_with(recorder, cadence="fixed"), work(1))
-    await manager.get_messages_for_request()
-    compaction = (await manager.usage())["compaction"]
-    assert compaction["left"] == compaction["above"] - (await manager.usage())["used"]
-    await until_compacted(manager)
-    (announced,) = recorder.named(PRE_COMPACT)
-    assert announced["threshold"] == compaction["above"] < announced["token_count"]
-
-
-async def test_the_requests_that_are_left_are_about_those_until_the_compaction() -> None:
-    manager = await feed(manager_with(cadence="fixed"), work(1))
     await until_compacted(manager)
     await feed(manager, rounds(3, start=300))
     await manager.get_messages_for_request()
-    expected = (await manager.usage())["compaction"]["requests"]
+    compaction = (await manager.usage())["compaction"]
+    assert compaction["left"] == compaction["above"] - (await manager.usage())["used"]
+    expected = compaction["requests"]
     needed = await until_compacted(manager)
     assert expected is not None
     assert abs(expected - needed) <= max(2, needed // 3)
+    announced = recorder.named(PRE_COMPACT)[-1]
+    assert announced["threshold"] == compaction["above"] < announced["token_count"]
 
 
 async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown_after_a_compaction() -> None:
@@ -208,13 +180,6 @@ async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown
     await until_compacted(manager)
     assert (await manager.usage())["reported"] is None
     assert "unknown since the last compaction" in await manager.describe()
-
-
-async def test_a_cold_cache_costs_more_than_a_warm_one() -> None:
-    manager = await feed(manager_with(), work(10))
-    await manager.get_messages_for_request()
-    cost = (await manager.usage())["next_request"]
-    assert 0 < cost["growth"] < cost["warm"] < cost["cold"]
 
 
 async def test_the_event_is_emitted_once_for_each_twentieth_and_after_a_compaction() -> None:
@@ -242,11 +207,8 @@ async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -
     assert max(map(len, lines)) <= width
 
 
-# -- in the tokens of the provider -------------------------------------------------------------------------------------
-
-ANSWERED = 6_000
 DECLARED = 8_000
-KEY = ("own", "model-1")
+ANSWERED = 6_000  # tokens: what the provider's answer and the safety margin leave
 
 Counted = Callable[[int], int]
 """What the provider reports for a view of so many tokens as this package counts them."""
@@ -257,48 +219,10 @@ PROVIDERS: list[Any] = [
 ]
 
 
-def provider() -> Any:
-    defaults = {"context_window": DECLARED, "max_output_tokens": 1_000, "model": KEY[1]}
-    return SimpleNamespace(name=KEY[0], get_info=lambda: SimpleNamespace(defaults=defaults))
-
-
-class Running:
-    """A session whose provider reports its own count of every request."""
-
-    def __init__(self, manager: ContextManager, coordinator: Any, reported: Counted) -> None:
-        self.manager = manager
-        self.reported = reported
-        self.coordinator = coordinator
-        self.recorder = EventRecorder(coordinator.hooks, list(EVENTS))
-
-    async def request(self) -> dict[str, Any]:
-        """One request and its answer; what `explain` reports of its view."""
-        view = await self.manager.get_messages_for_request(None, provider())
-        assert check_request(view) == []
-        explained = await self.manager.explain()
-        usage = {"input_tokens": self.reported(size(view)), "output_tokens": 7}
-        data = {"provider": KEY[0], "model": KEY[1], "status": "ok", "usage": usage}
-        await self.coordinator.hooks.emit("llm:response", data)
-        await self.manager.add_message({"role": "assistant", "content": "Yes."})
-        return explained
-
-
-async def running(reported: Counted, messages: list[Message] | None = None, **config: Any) -> Running:
-    coordinator = MockCoordinator()
-    manager = new_manager(hooks=coordinator.hooks, **config)
-    await feed(manager, messages or [{"role": "user", "content": "Do the work."}])
-    await mount_manager(coordinator, manager, "context-test")
-    return Running(manager, coordinator, reported)
-
-
-async def worked(reported: Counted, requests: int = 40, **config: Any) -> tuple[Running, list[dict[str, Any]]]:
-    """A session of so many requests, two tool rounds between each, and what `explain` reported of each."""
-    session = await running(reported, **config)
-    explained: list[dict[str, Any]] = []
-    for number in range(requests):
-        await feed(session.manager, rounds(2, start=2 * number))
-        explained.append(await session.request())
-    return session, explained
+async def running(messages: list[Message], **config: Any) -> tuple[Reporting, EventRecorder]:
+    session = await Reporting(**config).mounted(messages)
+    session.asked_for = provider(window=DECLARED)
+    return session, EventRecorder(session.coordinator.hooks, list(EVENTS))
 
 
 def figures(text: str) -> list[int]:
@@ -306,13 +230,13 @@ def figures(text: str) -> list[int]:
     return [int(found.replace(",", "")) for found in re.findall(r"(?<![\w,.])\d{1,3}(?:,\d{3})*(?![\w,.]*\d|%)", text)]
 
 
-# --- what is reported of a view ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("reported", PROVIDERS)
 async def test_explain_and_events_report_figures_of_the_provider_that_agree_with_one_another(reported: Counted) -> None:
-    session, explained = await worked(reported)
-    for number, each in enumerate(explained):
+    session, recorder = await running([{"role": "user", "content": "Do the work."}])
+    for number in range(40):
+        await feed(session.manager, rounds(2, start=2 * number))
+        await ask(session.manager, None, session.asked_for)
+        each = await session.manager.explain()
         view, members = each["view"], each["floor"]["members"]
         if 4 <= number < 12:  # after a few reports, before a compaction
             assert view["tokens"] == pytest.approx(reported(view["counted"]), rel=0.1)
@@ -325,17 +249,18 @@ async def test_explain_and_events_report_figures_of_the_provider_that_agree_with
         assert shown == pytest.approx(view["tokens"], rel=0.15)
         assert each["floor"]["tokens"] <= view["tokens"] + 1
         assert each["floor"]["tokens"] == pytest.approx(sum(member["tokens"] for member in members), abs=len(members))
+        await session.request(reported)
     units = session.manager.session.meter.units(KEY)
     everything = units.request(sum(entry.tokens for entry in session.manager.snapshot()))
     assert (await session.manager.explain())["history_tokens"] == pytest.approx(everything, rel=0.1)
-    announced = session.recorder.named(PRE_COMPACT)
+    announced = recorder.named(PRE_COMPACT)
     assert announced
     for payload in announced:
         assert payload["target"] < payload["threshold"] <= payload["budget"] == ANSWERED
         limit = payload["budget"] if payload["trigger"] == "hard limit" else payload["threshold"]
         assert payload["token_count"] > limit
         assert figures(payload["reason"]) == [payload["token_count"], limit]
-    for payload in session.recorder.named(POST_COMPACT, COMPACTION):
+    for payload in recorder.named(POST_COMPACT, COMPACTION):
         before, after = payload["before_tokens"], payload["after_tokens"]
         assert before - after == sum(step["freed"] for step in payload["strategies"])
         assert after <= payload["threshold"] <= payload["budget"]
@@ -363,18 +288,17 @@ def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_th
         assert units.limit(counted) < units.request(larger)
 
 
-# --- notices and errors -----------------------------------------------------------------------------------------------
-
-
 async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_fill_it() -> None:
     beside = 3_000
     prompt: Message = {"role": "system", "content": "word " * 600}
-    session = await running(lambda counted: counted + beside, [prompt], max_tokens=beside + 50)
+    session, recorder = await running([prompt], max_tokens=beside + 50)
     for number in range(3):
         await feed(session.manager, [{"role": "user", "content": f"Wish {number}."}])
-        await session.request()
+        view = await session.manager.get_messages_for_request(None, session.asked_for)
+        await session.respond(size(view) + beside)
+        await session.manager.add_message({"role": "assistant", "content": "Yes."})
         session.manager.warnings.kinds.clear()  # every request may report it again
-    over = [payload for payload in session.recorder.named(WARNING) if payload["reason"] == "overflow"]
+    over = [payload for payload in recorder.named(WARNING) if payload["reason"] == "overflow"]
     payload = over[-1]
     assert payload["budget"] == beside + 50
     assert f"the budget is {beside + 50:,}" in payload["message"]

@@ -11,41 +11,33 @@ import pytest
 from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, PinRefused, load_config
-from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs, FoldRounds
+from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs
 from amplifier_context_core.events import EVENTS
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import EventRecorder
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
-from tests.managers import Counter, Watch, ask, feed, new_manager
+from tests.managers import Counter, ask, feed, new_manager
 from tests.messages import bare, call, result, rounds, says, system, text, user, words, work
 
 BUDGET = 4_000
 
 
-@pytest.mark.parametrize(
-    ("method", "arguments", "name"),
-    [
+async def test_an_argument_of_another_type_is_an_error_that_names_it_and_changes_nothing() -> None:
+    manager = await feed(new_manager(), work(3))
+    before = await manager.get_messages()
+    calls: list[tuple[str, dict[str, Any], str]] = [
         ("search", {"query": "x", "limit": "5"}, "limit"),
         ("recall", {"mark": 5}, "mark"),
         ("pin", {"mark": "m1", "pinned": 0}, "pinned"),
         ("compact", {"focus": b""}, "focus"),
         ("forget", {"marks": ["m1", 5]}, r"marks\[1\]"),
         ("request_retention", {"retain_contents": "Go."}, "retain_contents"),
-    ],
-)
-async def test_an_argument_of_another_type_is_an_error_that_names_it_and_changes_nothing(
-    method: str, arguments: dict[str, Any], name: str
-) -> None:
-    manager = await feed(new_manager(), work(3))
-    before = await manager.get_messages()
-    with pytest.raises(ValueError, match=rf"^{name}: must be .*, got (str|bytes|int)$"):
-        await getattr(manager, method)(**arguments)
+    ]
+    for method, arguments, name in calls:
+        with pytest.raises(ValueError, match=rf"^{name}: must be .*, got (str|bytes|int)$"):
+            await getattr(manager, method)(**arguments)
     assert await manager.get_messages() == before
     assert not manager.compactor.directions.pins
-
-
-# -- compact -----------------------------------------------------------------------------------------------------------
 
 
 async def test_compact_with_nothing_to_free_says_so() -> None:
@@ -55,21 +47,6 @@ async def test_compact_with_nothing_to_free_says_so() -> None:
         report = await manager.compact()
         assert report["compacted"] is False
         assert report["reason"]
-
-
-async def test_the_focus_reaches_the_folder_now_and_later() -> None:
-    watch = Watch()
-    manager = await feed(new_manager(strategies=[watch, FoldRounds()]), work(60))
-    await ask(manager, 8_000)
-    await manager.compact("the ticket numbers")
-    assert watch.goals[-1].focus == "the ticket numbers"
-    await feed(manager, rounds(80, start=500))
-    await ask(manager, 8_000)
-    assert len(watch.goals) >= 2
-    assert watch.goals[-1].focus == "the ticket numbers"
-
-
-# -- summaries of results ----------------------------------------------------------------------------------------------
 
 
 def clipping(**config: Any) -> ContextManager:
@@ -85,12 +62,7 @@ async def test_a_summary_in_the_metadata_or_registered_by_call_id_takes_the_plac
     view = await ask(manager, BUDGET)
     assert [view[2]["content"], view[8]["content"]] == ["FILE ZERO IN SHORT", "FILE THREE IN SHORT"]
     assert bare(await manager.get_messages()) == messages
-
-
-async def test_a_summary_registered_after_the_result_was_clipped_is_used_at_the_next_compaction() -> None:
-    manager = await feed(clipping(), work(60))
-    await ask(manager, BUDGET)
-    await manager.compact_summary("call_59", "THE LAST IN SHORT")
+    await manager.compact_summary("call_59", "THE LAST IN SHORT")  # for the next compaction
     await feed(manager, rounds(60, start=100))
     assert "THE LAST IN SHORT" in text(await ask(manager, BUDGET))
 
@@ -102,9 +74,6 @@ async def test_a_summary_registered_after_a_view_showed_the_result_waits_for_a_c
     manager.history.on_cancelled()
     await manager.on_turn_complete()  # renders the view once more
     assert await ask(manager, BUDGET) == before
-
-
-# -- search ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("search_index", "asked"), [("auto", ["needle"]), ("scan", [])])
@@ -127,8 +96,6 @@ async def test_a_store_that_searches_is_asked_unless_the_config_says_scan(
     assert queries == asked
 
 
-# -- preview and a range -----------------------------------------------------------------------------------------------
-
 LARGE = 20_000
 
 
@@ -138,7 +105,9 @@ async def started(**more: Any) -> ContextManager:
     return manager
 
 
-async def test_a_preview_changes_nothing_and_says_what_the_compaction_does() -> None:
+async def test_a_preview_changes_nothing_and_says_what_the_compaction_does_which_is_logged_without_content(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     recorder = EventRecorder(hooks := HookRegistry(), list(EVENTS))
     manager = await started(hooks=hooks)
     view, explained, before = await ask(manager, LARGE), await manager.explain(), len(recorder.records)
@@ -146,18 +115,24 @@ async def test_a_preview_changes_nothing_and_says_what_the_compaction_does() -> 
     assert said["would_compact"]
     assert len(recorder.records) == before
     assert (await ask(manager, LARGE), await manager.explain()) == (view, explained)
-    done = await manager.compact()
+    with caplog.at_level(logging.INFO, "amplifier_context_core"):
+        done = await manager.compact()
     same = ("before_tokens", "after_tokens", "prefix_given_up_tokens", "strategies", "trigger")
     assert [said[key] for key in same] == [done[key] for key in same]
-    shown = await ask(manager, LARGE)
     assert any(row["state"] == "folded" for row in said["rounds"])
-    assert len(shown) < len(view)
+    assert len(await ask(manager, LARGE)) < len(view)
+    (line,) = [text for text in caplog.messages if "compacted: " in text]
+    assert f"manual, {done['before_tokens']:,} to {done['after_tokens']:,} tokens" in line
+    (row,) = await manager.compactions()
+    assert row["prefix_given_up_tokens"] == done["prefix_given_up_tokens"]
 
 
-@pytest.mark.parametrize(("first", "last"), [(None, "m40"), ("m30", None), ("m20", "m51")])
-async def test_only_rounds_between_the_marks_change(first: str | None, last: str | None) -> None:
+@pytest.mark.parametrize(("first", "last"), [(None, "m40"), ("m30", None), ("m20", "m51"), ("m20", "m21")])
+async def test_only_rounds_between_the_marks_change_and_undo_shows_them_again(
+    first: str | None, last: str | None
+) -> None:
     manager = await started()
-    messages = await manager.get_messages()
+    before, messages = await ask(manager, LARGE), await manager.get_messages()
     span = range(int((first or "m1")[1:]), int((last or f"m{len(messages)}")[1:]) + 1)
     said = await manager.preview(first, last)
     done = await manager.compact(first=first, last=last)
@@ -167,40 +142,10 @@ async def test_only_rounds_between_the_marks_change(first: str | None, last: str
     outside = [message["content"] or "" for seq, message in enumerate(messages, 1) if seq not in span]
     shown = [message["content"] or "" for message in view]
     assert [content for content in outside if content not in shown] == []
-    assert len(view) < len(messages)
-
-
-async def test_one_round_is_folded_and_undo_shows_it_again() -> None:
-    manager = await started()
-    view = await ask(manager, LARGE)
-    (round_,) = [row for row in (await manager.explain())["rounds"] if row["mark"] == "m20"]
-    assert (await manager.compact(first="m20", last=round_["to"]))["compacted"]
-    assert await ask(manager, LARGE) != view
-    assert (await manager.undo("m20"))["shows"] == "originals"
-    assert await ask(manager, LARGE) == view
-
-
-async def test_what_is_no_mark_is_refused_and_nothing_changes() -> None:
-    manager = await started()
-    before = await ask(manager, LARGE)
-    with pytest.raises(ValueError, match="no mark"):
-        await manager.preview(None, "x")
-    with pytest.raises(ValueError, match="no mark"):
-        await manager.compact(first="m-1")
+    assert view != before
+    assert (await manager.undo(None if first is None else first))["shows"] == "originals"
     assert await ask(manager, LARGE) == before
 
-
-async def test_each_compaction_is_logged_in_a_line_without_content(caplog: pytest.LogCaptureFixture) -> None:
-    manager = await started()
-    with caplog.at_level(logging.INFO, "amplifier_context_core"):
-        done = await manager.compact()
-    (line,) = [text for text in caplog.messages if "compacted: " in text]
-    assert f"manual, {done['before_tokens']:,} to {done['after_tokens']:,} tokens" in line
-    (row,) = await manager.compactions()
-    assert row["prefix_given_up_tokens"] == done["prefix_given_up_tokens"]
-
-
-# -- undo --------------------------------------------------------------------------------------------------------------
 
 MIDDLE = 10_000
 
@@ -232,9 +177,12 @@ async def two_compactions() -> ContextManager:
 
 
 @pytest.mark.digest
-async def test_undo_takes_back_all_chapters_of_the_newest_compaction_and_no_other() -> None:
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_undo_takes_back_all_chapters_of_the_newest_compaction_and_no_other(resumes: bool) -> None:
     manager = await two_compactions()
     before = spans(manager)
+    if resumes:
+        await manager.close()
     report = await manager.undo()
     assert (report["undone"], report["shows"]) == (True, "originals")
     assert (report["first"], report["last"]) == (f"m{before[1][0]}", f"m{before[2][1]}")
@@ -257,15 +205,6 @@ async def test_undo_of_a_mark_takes_back_the_chapter_that_holds_it_alone() -> No
     assert spans(manager) == [before[0], before[2]]
 
 
-async def test_a_resumed_session_takes_back_the_newest_compaction_too() -> None:
-    manager = await two_compactions()
-    before = spans(manager)
-    await manager.close()
-    await manager.undo()
-    await ask(manager, MIDDLE)
-    assert spans(manager) == before[:1]
-
-
 async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
     manager = new_manager(strategies=[ClipToolOutputs()])
     await feed(manager, work(16, output=1800))
@@ -280,11 +219,9 @@ async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
 @pytest.mark.digest
 async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
     counter = Counter()
-    manager = new_manager(counter=counter, max_tokens=15_000, target_usage=0.3)
-    for number in range(200):
-        await feed(
-            manager, [user(f"Look at file_{number}.py."), says(f"It holds item {number}. " + "So it goes. " * 9)]
-        )
+    manager = new_manager(counter=counter, max_tokens=8_000, target_usage=0.3)
+    for number in range(100):
+        await feed(manager, [user(f"Look at file_{number}."), says(f"It holds item {number}. " + "So it goes. " * 9)])
     await ask(manager)
     assert (await manager.compact())["compacted"]
     await ask(manager)
@@ -294,9 +231,6 @@ async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
     size = sum(len(entry.message["content"]) for entry in manager.snapshot())
     assert counter.characters - before < 3 * size
     assert "It holds item 7. " in text(await ask(manager))
-
-
-# -- pins --------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
@@ -315,13 +249,18 @@ async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_f
 
 
 async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:
-    manager = await feed(new_manager(), [*work(5), {"role": "user", "content": "word " * 1_600}])
+    manager = await feed(new_manager(), [*work(5), user("word " * 1_600)])
     await manager.get_messages_for_request(BUDGET)
+    await feed(manager, [call("small", "large"), result("small"), result("large", "word " * 900)])
     with pytest.raises(PinRefused, match=r"m12 has 2,00\d tokens; pins hold 0 of the 1,000 they may fill .*25%.*4,000"):
         await manager.pin("m12")
-    for mark in ("x", "m999"):
+    for mark in ("x", "m999", "m14"):  # the round of the last one stays with it
         with pytest.raises(PinRefused, match=mark):
             await manager.pin(mark)
+    for steer in (manager.preview(None, "x"), manager.compact(first="m-1")):
+        with pytest.raises(ValueError, match="no mark"):
+            await steer
+    assert not manager.compactor.compactions
 
 
 async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() -> None:
@@ -333,13 +272,3 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
-
-
-async def test_a_pin_is_refused_when_the_round_that_stays_with_it_would_outgrow_the_share() -> None:
-    talk = ConversationBuilder().user("Read both.")
-    small, large = talk.call(("read", {"path": "small"}), ("read", {"path": "large"}))
-    talk.result(small, "a few words").result(large, "word " * 900)
-    manager = await feed(new_manager(), [*talk.messages, *rounds(10)])
-    await ask(manager, BUDGET)
-    with pytest.raises(PinRefused):
-        await manager.pin("m3")

@@ -1,7 +1,8 @@
-"""Turns: a human message and all that follows until the next one, also where it is cancelled."""
+"""Turns, cancelled ones too, and what else hosts and loops do to a context manager (docs/kernel.md)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,29 +13,24 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, text, work
+from tests.messages import Message, bare, rounds, says, shared_prefix, system, text, user, work
 
 
 def turns(manager: object) -> list[str]:
     return [entry.turn_id for entry in manager.snapshot()]  # type: ignore[attr-defined]
 
 
-async def test_human_messages_one_after_the_other_are_turns_of_their_own() -> None:
-    talk = ConversationBuilder().user("One.").user("Two.").say("Both.").user("Three.").round("read", {}, "x")
+async def test_human_messages_one_after_the_other_are_turns_of_their_own_added_one_by_one_or_at_once() -> None:
+    talk = ConversationBuilder().system("Prompt.").user("One.").user("Two.").say("Both.").user("Three.")
+    talk.round("read", {}, "x")
     manager = new_manager()
     assert manager.turn_count == 0
     await feed(manager, talk.messages)
-    assert turns(manager) == ["u1", "u2", "a2", "u3", "a3", "a3"]
-    assert manager.turn_count == 3
-
-
-async def test_a_transcript_set_at_once_has_the_turns_it_has_added_one_by_one() -> None:
-    talk = ConversationBuilder().system("Prompt.").user("One.").work(2, "one").say("Yes.").user("Two.").say("Yes.")
-    one_by_one = await feed(new_manager(), talk.messages)
     at_once = new_manager()
     await at_once.set_messages(talk.messages)
-    assert turns(at_once) == turns(one_by_one)
-    assert at_once.turn_count == one_by_one.turn_count == 2
+    for each in (manager, at_once):
+        assert turns(each) == ["a0", "u1", "u2", "a2", "u3", "a3", "a3"]
+        assert each.turn_count == 3
 
 
 async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of_its_turn() -> None:
@@ -55,9 +51,6 @@ async def test_clearing_changes_the_revision_even_of_a_history_without_messages(
     assert manager.history.revision > before
 
 
-# --- interrupting -----------------------------------------------------------------------------------------------------
-
-
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     talk = ConversationBuilder().user("One.").say("Yes.").user("Two.").round("read", {}, "x")
     manager = await feed(new_manager(), talk.messages)
@@ -65,17 +58,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
-
-
-async def test_marks_of_an_interrupted_turn_are_never_given_again() -> None:
-    manager = await feed(new_manager(), ConversationBuilder().user("One.").say("Yes.").user("Two.").messages)
-    await manager.interrupt()
-    await feed(manager, [{"role": "user", "content": "Two, otherwise."}])
-    assert marks(manager) == ["m1", "m2", "m4"]
-    assert (await manager.recall("m3") or {})["content"] == "Two."
-
-
-# --- what entries say -------------------------------------------------------------------------------------------------
 
 
 async def test_entries_carry_id_session_and_times() -> None:
@@ -86,27 +68,21 @@ async def test_entries_carry_id_session_and_times() -> None:
         assert entry.completed == entry.message["metadata"]["timestamp"]
 
 
-async def test_an_assistants_message_is_created_when_it_was_asked_for() -> None:
+async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_completed_before() -> None:
     times = iter([f"2030-01-01T00:00:{second:02d}.000+00:00" for second in range(60)])
     manager = new_manager()
     manager._clock = manager.history._clock = lambda: next(times)  # pyright: ignore[reportPrivateUsage]
-    await feed(manager, [{"role": "user", "content": "Hi."}])
+    await feed(manager, [user("Hi.")])
     await ask(manager, 4_000)
-    await feed(manager, [{"role": "assistant", "content": "Hello."}])
+    await feed(manager, [says("Hello.")])
     answer = manager.snapshot()[-1]
     assert answer.created < answer.completed
-
-
-async def test_a_recorded_answer_with_its_own_older_time_is_not_completed_before_it_was_created() -> None:
-    manager = await feed(new_manager(), [{"role": "user", "content": "Hi."}])
-    await ask(manager, 4_000)
-    stamp = {"timestamp": "2020-01-01T00:00:00.000+00:00"}
-    await feed(manager, [{"role": "assistant", "content": "Hello.", "metadata": stamp}])
+    await ask(await feed(manager, [user("Well?")]), 4_000)
+    stamp = {"timestamp": "2020-01-01T00:00:00.000+00:00"}  # of a recorded answer
+    await feed(manager, [says("Well.", metadata=stamp)])
     answer = manager.snapshot()[-1]
     assert answer.created <= answer.completed == stamp["timestamp"]
 
-
-# --- cancelling -------------------------------------------------------------------------------------------------------
 
 BUDGET = 4_000
 INTERRUPTED = "[interrupted"
@@ -135,8 +111,6 @@ def open_turn() -> list[Message]:
 
 CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
 NEXT = {"role": "user", "content": "Only the fast suite."}
-
-
 DONE = [*work(2), {"role": "assistant", "content": "Done."}]
 
 
@@ -162,6 +136,9 @@ async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_c
     view = await ask(manager, BUDGET)
     answered = [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"]
     assert answered == [False, False, policy == "repair"]
+    await feed(manager, [*rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])  # open in the next turn
+    view = await ask(manager, BUDGET)
+    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [*answered, False]
 
 
 @pytest.mark.parametrize(
@@ -200,15 +177,6 @@ async def test_a_cancellation_before_the_prompt_was_stored_takes_no_finished_tur
     assert bare(await manager.get_messages()) == [*DONE, NEXT]
 
 
-async def test_the_next_turns_open_calls_are_not_called_interrupted() -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, open_turn())
-    await cancel(manager, emit)
-    await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
-    view = await ask(manager, BUDGET)
-    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [False, False, True, False]
-
-
 async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_next() -> None:
     manager, emit = await mounted("repair")
     await feed(manager, [*DONE, *open_turn()])
@@ -225,3 +193,102 @@ async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None
     await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
     view = await ask(manager, BUDGET)
     assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
+
+
+async def test_another_system_message_takes_the_place_of_the_first_and_none_leaves_it() -> None:
+    manager = await feed(new_manager(), [system("You are an agent."), *work(3)])
+    known = marks(manager)
+    rest = (await manager.get_messages())[1:]
+    await manager.set_messages([system("You are another."), *rest])
+    assert bare(await manager.get_messages()) == bare([system("You are another."), *rest])
+    assert marks(manager)[1:] == known[1:]
+    await manager.set_messages(rest)  # as hosts save a transcript
+    assert bare(await manager.get_messages()) == bare([system("You are another."), *rest])
+
+
+async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
+    manager = await feed(new_manager(), work(60))
+    before = await ask(manager, BUDGET)
+    compactions = (await manager.explain())["compactions"]
+    talk = ConversationBuilder()
+    talk.call(("look", {"at": "a"}), ids=["call_lost"])
+    await feed(manager, [*talk.messages, {"role": "user", "content": "Go on."}])
+    await ask(manager, BUDGET)
+    repaired = await manager.get_messages()
+    repaired.insert(-1, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
+    await manager.set_messages(repaired)
+    after = await ask(manager, BUDGET)
+    assert shared_prefix(before, after) == len(before)
+    assert after[-2]["content"] == "inserted by the host"
+    assert (await manager.explain())["compactions"] == compactions
+
+
+async def test_what_comes_after_a_replay_or_has_another_time_is_new_even_when_it_repeats_the_last_message() -> None:
+    parent = await feed(new_manager(), [*work(2), user("continue")])
+    saved = await parent.get_messages()
+    manager = new_manager()
+    await manager.set_messages(saved)
+    await feed(manager, saved)
+    await manager.add_message(user("continue"))
+    assert bare(await manager.get_messages()) == [*bare(saved), user("continue")]
+    await manager.set_messages(await manager.get_messages())
+    await manager.add_message(user("continue", metadata={"timestamp": "2031-01-01T00:00:00.000+00:00"}))
+    assert len(await manager.get_messages()) == len(saved) + 2
+
+
+async def edited(messages: list[Message], place: int, **changes: Any) -> ContextManager:
+    """A manager whose host read the history, changed one message, and set it again."""
+    manager = await feed(new_manager(), messages)
+    history = await manager.get_messages()
+    history[place].update(changes)
+    await manager.set_messages(history)
+    assert len(await manager.get_messages()) == len(messages)
+    return manager
+
+
+async def test_arguments_a_host_changed_are_an_edit() -> None:
+    talk = ConversationBuilder("kernel").user("Log in.").round("login", {"password": "hunter2"}, "ok")
+    calls = [{"id": "call_0001", "tool": "login", "arguments": {"password": "[redacted]"}}]
+    content = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": {"password": "[redacted]"}}]
+    manager = await edited(talk.messages, 1, tool_calls=calls, content=content)
+    assert "hunter2" not in text(await manager.get_messages())
+    assert "hunter2" not in text(await ask(manager, BUDGET))
+
+
+async def test_a_message_a_host_pins_is_pinned_from_then_on() -> None:
+    manager = await edited(work(60), 4, metadata={"pinned": True})
+    view = await ask(manager, 2_000)
+    assert (await manager.get_messages())[4]["content"] in [message["content"] for message in view]
+
+
+@pytest.mark.parametrize("change", ["edited", "inserted"])
+async def test_the_newest_question_stays_where_an_older_one_was_edited(change: str) -> None:
+    task, older, newest = (f"{text} {'word ' * 300}" for text in ("Read it.", "Why so slow?", "Which test holds that?"))
+    manager = await feed(new_manager(), [user(task), *rounds(3), user(older), *rounds(3, start=4)])
+    await feed(manager, [user(newest), *rounds(20, start=8, output=600)])
+    messages = await manager.get_messages()
+    contents = [message.get("content") for message in messages]
+    if change == "edited":
+        messages[contents.index(older)] |= {"content": f"{older} [redacted]"}
+    else:
+        messages.insert(contents.index(newest), user(f"What is new? {older}"))
+    await manager.set_messages(messages)
+    view = await ask(manager, 2_500)
+    assert manager.compactor.compactions
+    assert newest in [message["content"] for message in view]
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_host_that_cancels_all_tasks_and_goes_on_can_add_again(turns: int) -> None:
+    manager = new_manager()
+    await manager.add_message(user("Begin."))
+    adding = asyncio.create_task(manager.add_message(user("Go on.")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    cancelled = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(adding, *cancelled, return_exceptions=True)
+    await asyncio.wait_for(manager.add_message(user("And on.")), 10)
+    contents = [message["content"] for message in await manager.get_messages()]
+    assert contents in (["Begin.", "And on."], ["Begin.", "Go on.", "And on."])

@@ -1,38 +1,42 @@
-"""Views: valid always, stable between compactions, never over budget, and nothing but a rendering of history."""
+"""Views: valid, stable between compactions, never over budget, whatever hosts and providers put into messages."""
 
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.messages.usage import Response
 from amplifier_context_core.rendering.renderer import Renderer
 from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.view import View
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, rounds, says, shared_prefix, size, text, user, work
+from tests.messages import SIGNED, Message, block, call, digest, rounds, says, shared_prefix, size, text, user, work
 
 BUDGET = 4_000
 
 
-async def test_a_system_prompt_alone_is_given_alone() -> None:
+async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_constant_line() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
-
-
-async def test_a_history_in_which_a_seq_comes_twice_is_shown_whole() -> None:
-    """No store of ours keeps such a one."""
-    history = list((await feed(new_manager(), work(40))).snapshot())
-    twice = Snapshot.of([*history[:30], *history[20:]])
-    view = View(None, 100_000, Renderer(approx_token_counter, 10_000), keep=())
-    async with asyncio.timeout(10):
-        assert await view.update(twice, len(twice), frozenset())
-        assert await view.update(Snapshot.of([*twice, *history]), len(twice), frozenset())
-    assert len(view.messages()) >= len(twice) + len(history)
+    greetings = ("Welcome!", "Good day!")
+    views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
+    assert views[0][0]["role"] == "user"
+    assert views[0][0] == views[1][0]
+    hidden = user("x", metadata={"amplifier_public_reference_only": True})
+    hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
+    manager = await feed(new_manager(), [hidden, hook])
+    before = await manager.get_messages_for_request(BUDGET)
+    await feed(manager, [says("I begin.")])
+    view = await ask(manager, BUDGET)
+    assert [message["role"] for message in view] == ["developer", "user", "assistant"]
+    assert view[: len(before)] == before
 
 
 async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
@@ -55,50 +59,6 @@ async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -
     assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
 
 
-# -- valid, always -----------------------------------------------------------------------------------------------------
-
-
-async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
-    views = []
-    for greeting in ("Welcome!", "Good day!"):
-        manager = await feed(
-            new_manager(), [{"role": "assistant", "content": greeting}, {"role": "user", "content": "Hi."}]
-        )
-        views.append(await ask(manager, BUDGET))
-    assert views[0][0]["role"] == "user"
-    assert views[0][0] == views[1][0]
-
-
-async def test_late_results_of_two_rounds_in_one_message_keep_the_newest_words_and_show_each_call_once() -> None:
-    def calling(*ids: str) -> Message:
-        calls = [{"id": one, "tool": "t", "arguments": {}} for one in ids]
-        return {"role": "assistant", "content": "", "tool_calls": calls}
-
-    def answer(call_id: str) -> Message:
-        return {"role": "tool", "tool_call_id": call_id, "content": f"result {call_id}"}
-
-    rows = [{"role": "user", "content": "task"}, calling("a1", "a2"), answer("a1"), calling("b1", "b2"), answer("b1")]
-    manager = await feed(new_manager(), rows)
-    await ask(manager, BUDGET)
-    late = [{"type": "tool_result", "tool_use_id": one, "content": f"late {one}"} for one in ("a2", "b2")]
-    await feed(manager, [{"role": "user", "content": "The newest words."}, {"role": "user", "content": late}])
-    view = await ask(manager, BUDGET)
-    assert [call["id"] for message in view for call in message.get("tool_calls", [])] == ["a1", "a2", "b1", "b2"]
-    assert view[-1]["content"] == "The newest words."
-
-
-# -- the prefix --------------------------------------------------------------------------------------------------------
-
-
-async def test_explain_says_how_much_of_the_view_was_in_the_request_before() -> None:
-    manager = await feed(new_manager(), work(3))
-    before = await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == 0
-    await feed(manager, rounds(1, start=50))
-    await ask(manager, BUDGET)
-    assert (await manager.explain())["view"]["prefix_tokens"] == size(before)
-
-
 async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
     call, result = rounds(1, start=900)
     manager = await feed(new_manager(), [*work(60), call])
@@ -110,9 +70,6 @@ async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> 
     assert after[-1]["content"] == result["content"]
 
 
-# -- the budget and what is protected ----------------------------------------------------------------------------------
-
-
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
     talk = ConversationBuilder().user("Write it.")
     talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
@@ -122,73 +79,24 @@ async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_lik
     assert size(view) <= 700
 
 
-async def test_without_auto_compact_only_the_hard_limit_compacts() -> None:
-    manager = await feed(new_manager(auto_compact=False), [{"role": "user", "content": "Work."}])
-    number = largest = 0
-    while (await manager.explain())["compactions"] == 0:
-        await feed(manager, rounds(1, start=number))
-        largest = max(largest, size(await ask(manager, BUDGET)))
-        number += 1
-    assert largest > 0.95 * BUDGET
-
-
-async def test_a_compaction_comes_at_the_threshold_and_goes_down_to_the_target() -> None:
-    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3), [{"role": "user", "content": "Work."}])
-    number = 0
+@pytest.mark.parametrize("auto", [True, False])
+async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_goes_down_to_the_target(
+    auto: bool,
+) -> None:
+    manager = await feed(new_manager(compact_threshold=0.6, target_usage=0.3, auto_compact=auto), [user("Work.")])
     sizes: list[int] = []
-    while (await manager.explain())["compactions"] == 0:
-        await feed(manager, rounds(1, start=number))
+    while not manager.compactor.compactions:
+        await feed(manager, rounds(1, start=len(sizes)))
         sizes.append(size(await ask(manager, BUDGET)))
-        number += 1
-    assert max(sizes) <= 0.6 * BUDGET
+    assert max(sizes) <= 0.6 * BUDGET if auto else max(sizes) > 0.95 * BUDGET
     assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
 async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
-    messages: list[dict[str, Any]] = [
-        {"role": "user", "content": "One."},
-        {"role": "user", "content": "Two."},
-        {"role": "assistant", "content": "Three."},
-        {"role": "assistant", "content": "Four."},
-        {"role": "user", "content": "Five."},
-    ]
+    messages = [user("One."), user("Two."), says("Three."), says("Four."), user("Five.")]
     view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "user"]
     assert view[0]["content"] == "One.\n\nTwo."
-
-
-# -- what changes rounds that were shown -------------------------------------------------------------------------------
-
-
-async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
-    hidden = {"role": "user", "content": "x", "metadata": {"amplifier_public_reference_only": True}}
-    hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
-    manager = await feed(new_manager(), [hidden, hook])
-    before = await manager.get_messages_for_request(BUDGET)
-    await feed(manager, [{"role": "assistant", "content": "I begin."}])
-    view = await ask(manager, BUDGET)
-    assert [message["role"] for message in view] == ["developer", "user", "assistant"]
-    assert view[: len(before)] == before
-
-
-# -- nothing leaves a view in silence ----------------------------------------------------------------------------------
-
-
-def logs(number: int) -> list[Message]:
-    """Outputs of which each alone is above the budget; views show them clipped."""
-    talk = ConversationBuilder().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
-    for place in range(number):
-        talk.round("read", {"path": f"{place}.log"}, f"line {place} of a log that is long\n" * 4_000)
-    return talk.messages
-
-
-async def test_a_cancelled_turn_takes_nothing_from_a_view_whose_originals_are_giants() -> None:
-    manager = await feed(new_manager(output_share=0.1), logs(5))
-    before = await ask(manager, 8_000)
-    assert not manager.compactor.compactions
-    manager.history.on_cancelled()
-    await feed(manager, [{"role": "user", "content": "Continue."}])
-    assert (await ask(manager, 8_000))[: len(before)] == before
 
 
 async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
@@ -229,3 +137,109 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
     await ask(await feed(manager, rounds(60, start=200)), BUDGET)
     assert manager.compactor.compactions > compactions
     assert not [record for record in caplog.records if "skipped" in record.getMessage()]
+
+
+async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
+    retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
+    messages = work(60)
+    messages.insert(3, {"role": "user", "content": "Answer in French.", "metadata": retired})
+    messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
+    manager = await feed(new_manager(), messages)
+    active = {"amplifier:instruction": {"id": "i2", "disposition": "active"}}
+    await manager.add_message(user("Answer in Greek.", metadata=active))
+    view = await ask(manager, BUDGET)
+    assert len(view) < len(messages)
+    assert [word for word in ("French", "Dutch", "Greek") if word in text(view)] == ["Greek"]
+    history = await manager.get_messages()
+    history[-1]["metadata"]["amplifier:instruction"]["disposition"] = "retired"
+    await manager.set_messages(history)
+    assert "Greek" not in text(await ask(manager, BUDGET))
+
+
+@pytest.mark.parametrize("known", ["by its metadata", "by its event"])
+async def test_signed_thinking_goes_when_the_provider_changes_and_comes_back_with_it(known: str) -> None:
+    one, other = SimpleNamespace(name="anthropic"), SimpleNamespace(name="openai")
+    manager = await feed(new_manager(), [user("Well?")])
+    await ask(manager, None, one)
+    answer = says([SIGNED, block("Yes.")])
+    if known == "by its event":
+        manager.on_response(Response("c-1", "anthropic", None, "stop"))
+    else:
+        answer["metadata"] = {"model": "c-1", "provider": "anthropic"}
+    await feed(manager, [answer, user("Sure?")])
+    assert (await ask(manager, None, other))[1]["content"] == [block("Yes.")]
+    assert SIGNED["signature"] in text(await ask(manager, None, one))
+
+
+async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
+    top = {"role": "user", "content": "Hi.", "timestamp": "2024-02-29T12:00:00.000+00:00"}
+    manager = await feed(new_manager(), [*work(40), top])
+    *stored, last = await manager.get_messages()
+    assert (last, manager.snapshot()[-1].created) == (top, top["timestamp"])
+    before = [message["metadata"]["timestamp"] for message in stored]
+    assert "timestamp" not in text(await ask(manager, 2_000))
+    for message in stored:
+        message["metadata"]["timestamp"] = "2031-01-01T00:00:00.000+00:00"
+    await manager.set_messages([*stored, last])
+    await manager.compact()
+    assert [message["metadata"]["timestamp"] for message in (await manager.get_messages())[:-1]] == before
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"ephemeral": True}, {"amplifier_input": {"kind": "service"}}, {"amplifier_public_reference_only": True}],
+)
+async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(metadata: Any) -> None:
+    """Other ones are in tests/core/test_parsing.py."""
+    injected = user("Half of the budget is used.", metadata=metadata)
+    messages = [injected, {"role": "user", "content": "THE TASK"}, *rounds(60), deepcopy(injected)]
+    manager = await feed(new_manager(), messages)
+    view = await ask(manager, 2_000)
+    report = await manager.explain()
+    assert manager.turn_count == 1
+    assert {member["why"]: member["mark"] for member in report["floor"]["members"]}["task"] == "m2"
+    assert any(message["content"] == "THE TASK" for message in view)
+
+
+class Prompt:
+    """A factory that counts its calls."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        return self.text
+
+
+def stored_prompts() -> list[Message]:
+    return [
+        {"role": "system", "content": "Stored."},
+        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
+        *work(3),
+    ]
+
+
+async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
+    manager = await feed(new_manager(), stored_prompts())
+    await manager.set_system_prompt_factory(Prompt("Made again."))
+    view = await ask(manager, BUDGET)
+    assert [m["content"] for m in view if m["role"] == "system"] == ["Made again.", "From a hook."]
+    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
+    for nothing in ("", "  \n"):  # no empty message takes its place
+        await manager.set_system_prompt_factory(Prompt(nothing))
+        assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
+
+
+async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
+    manager = await feed(new_manager(), work(60))
+    prompt = Prompt("One.")
+    await manager.set_system_prompt_factory(prompt)
+    before = await ask(manager, BUDGET)
+    assert digest(await ask(manager, BUDGET)) == digest(before)
+    prompt.text = "Two."
+    after = await ask(manager, BUDGET)
+    assert after[0]["content"] == "Two."
+    assert digest(after[1:]) == digest(before[1:])
+    assert (await manager.explain())["compactions"] == 1
