@@ -9,7 +9,7 @@ from amplifier_context_core import ContextManager
 from tests.durable.host import Host
 from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.messages import Message, rounds
+from tests.messages import Message, rounds, says, system, user
 from tests.places import Place
 
 SECRET = "my password is hunter2-topsecret"
@@ -18,16 +18,8 @@ SECRET = "my password is hunter2-topsecret"
 async def pasted(place: Place, host: Host | None = None, name: str = "s") -> ContextManager:
     """A session in which a password was pasted; the mark of that message is m2."""
     manager = manager_on(place.store(), place.session_id(name))
-    talk: list[Message] = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "user", "content": SECRET},
-        {"role": "assistant", "content": "I will keep it.", "metadata": None},
-        {"role": "user", "content": "go on"},
-        *rounds(3),
-        {"role": "assistant", "content": "done"},
-    ]
-    await feed(manager, talk)
-    await ask(manager)
+    talk = [system("Be brief."), user(SECRET), says("I will keep it.", metadata=None), user("go on"), *rounds(3)]
+    await ask(await feed(manager, [*talk, says("done")]))
     if host:
         await host.save(manager)
         await host.save(manager)

@@ -18,10 +18,10 @@ from tests.places import Place
 BUDGET = 6_000
 
 
-def manager_on(store: Store, session_id: str = "s", **config: Any) -> ContextManager:
-    """Return a manager; keyword arguments are config keys."""
+def manager_on(store: Store, session_id: str = "s", *, hooks: Any = None, **config: Any) -> ContextManager:
+    """Return a manager; other keyword arguments are config keys."""
     settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
-    return make_manager(settings, session_id=session_id, store=store)
+    return make_manager(settings, session_id=session_id, store=store, hooks=hooks)
 
 
 def turns(number: int) -> list[Message]:
@@ -41,8 +41,7 @@ async def again(manager: ContextManager, place: Place, **config: Any) -> Context
 @asynccontextmanager
 async def opened(place: Place, name: str = "s", **config: Any) -> AsyncGenerator[ContextManager]:
     """A manager on this place's data; closed at the end, as a host ends a session."""
-    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, **config})
-    manager = make_manager(settings, session_id=place.session_id(name), store=place.store())
+    manager = manager_on(place.store(), place.session_id(name), **config)
     try:
         yield manager
     finally:

@@ -12,19 +12,15 @@ from contextlib import contextmanager
 
 import pytest
 
-from amplifier_context_core import ContextManager, SessionLost, StoreError, load_config
-from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core import ContextManager, SessionLost, StoreError
+from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.transcript.entry import Entry
 from tests.authors import make_manager
+from tests.durable.sessions import manager_on
 from tests.loops import abandoned
 from tests.messages import user
 
 ROUNDS = 40
-
-
-def manager_on(store: Store) -> ContextManager:
-    config = load_config({"token_counter": "heuristic", "on_conflict": "fork"})
-    return make_manager(config, session_id="s", store=store)
 
 
 async def add_many(manager: ContextManager, count: int) -> None:
@@ -43,36 +39,12 @@ def a_loop() -> Generator[asyncio.AbstractEventLoop]:
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowledged(count: int) -> None:
-    manager = manager_on(MemoryStore())
+    manager = manager_on(MemoryStore(), on_conflict="fork")
     with a_loop() as still, a_loop() as other:
         still.run_until_complete(add_many(manager, count))
         assert not asyncio.all_tasks(still)
         other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
-
-
-def test_no_caller_waits_for_long_for_a_loop_that_stopped_before_its_message_had_its_turn() -> None:
-    store = _CutOff(stored=True)
-    manager = manager_on(store)
-
-    async def begin() -> asyncio.Task[None]:
-        adding = asyncio.create_task(manager.add_message(user("Later.")))
-        await asyncio.sleep(0.05)
-        return adding
-
-    async def add() -> asyncio.Task[None]:
-        first = asyncio.create_task(manager.add_message(user("One.")))
-        await asyncio.to_thread(store.begun.wait, 20)
-        later = await asyncio.to_thread(still.run_until_complete, begin())
-        store.joined.set()
-        await first
-        store.appends = 2
-        await asyncio.wait_for(manager.add_message(user("Two.")), 10)
-        return later
-
-    with a_loop() as still:
-        still.run_until_complete(asyncio.run(add()))
-    assert [entry.message["content"] for entry in manager.snapshot()] == ["One.", "Two.", "Later."]
 
 
 class _Slow(MemoryStore):
@@ -85,7 +57,7 @@ class _Slow(MemoryStore):
 
 async def test_what_is_added_when_all_is_cancelled_is_stored() -> None:
     """As a loop's end does it: an orchestrator that is cancelled adds a closing message."""
-    manager = manager_on(_Slow())
+    manager = manager_on(_Slow(), on_conflict="fork")
     await manager.ready()
 
     async def closing() -> None:
@@ -105,7 +77,7 @@ async def test_what_is_added_when_all_is_cancelled_is_stored() -> None:
 
 async def test_closing_commits_appends_without_a_waiting_caller() -> None:
     store = _Slow()
-    manager = manager_on(store)
+    manager = manager_on(store, on_conflict="fork")
     await manager.ready()
     adding = asyncio.create_task(manager.add_message(user("left")))
     await asyncio.sleep(0.02)
@@ -185,7 +157,7 @@ class _Thread:
 def _a_round(seed: int) -> None:
     chance = random.Random(seed)
     store = _Moody(chance)
-    manager = manager_on(store)
+    manager = manager_on(store, on_conflict="fork")
     callers = [
         _Thread(manager, number, random.Random(seed * 100 + number), ends=number > 0 and chance.random() < 0.5)
         for number in range(chance.choice((1, 2, 4)))
@@ -271,28 +243,37 @@ def test_a_loop_that_ends_while_it_writes_takes_no_message_of_another_loop_with_
     assert [entry.message["content"] for entry in asyncio.run(store.read(manager.session_id))] == read
 
 
-def test_a_message_whose_loop_ends_before_its_turn_is_not_added() -> None:
+@pytest.mark.parametrize("ends", [True, False], ids=["ends", "stops for a while"])
+def test_a_message_whose_loop_ends_before_its_turn_is_not_added(ends: bool) -> None:
     store = _CutOff(stored=True)
-    manager = make_manager(store=store)
+    manager = manager_on(store, on_conflict="fork")
 
-    async def begin() -> None:
-        adding = asyncio.create_task(manager.add_message(user("Lost with its loop.")))
+    async def begin() -> asyncio.Task[None]:
+        adding = asyncio.create_task(manager.add_message(user("Later.")))
         await asyncio.sleep(0.05)
         assert not adding.done()
+        return adding
 
-    async def add() -> None:
-        adding = asyncio.create_task(manager.add_message(user("One.")))
+    async def add() -> asyncio.Task[None]:
+        first = asyncio.create_task(manager.add_message(user("One.")))
         await asyncio.to_thread(store.begun.wait, 20)
-        await asyncio.to_thread(asyncio.run, begin())
+        later = await asyncio.to_thread(asyncio.run if ends else other.run_until_complete, begin())
         store.joined.set()
-        await asyncio.wait_for(adding, 20)
+        await asyncio.wait_for(first, 20)
+        store.appends = 2
+        await asyncio.wait_for(manager.add_message(user("Two.")), 10)
+        return later
 
-    asyncio.run(add())
-    assert [message["content"] for message in asyncio.run(manager.get_messages())] == ["One."]
+    with a_loop() as other:
+        later = asyncio.run(add())
+        if not ends:
+            other.run_until_complete(later)
+    read = [message["content"] for message in asyncio.run(manager.get_messages())]
+    assert read == ["One.", "Two.", *([] if ends else ["Later."])]
 
 
 def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
-    manager = manager_on(_Slow())
+    manager = manager_on(_Slow(), on_conflict="fork")
     asyncio.run(manager.ready())
     closed: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 

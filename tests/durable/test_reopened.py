@@ -11,17 +11,16 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError, load_config, open_store
+from amplifier_context_core import ContextManager, StoreError, open_store
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_core.view.plan import CompactionJob, Plan
 from amplifier_context_servers.postgres_server.driver import PostgresDriver
 from amplifier_context_servers.redis_server.driver import RedisDriver
-from tests.authors import make_manager
-from tests.durable.sessions import BUDGET, manager_on
+from tests.durable.sessions import manager_on
 from tests.manager.measured import Counting, measure
 from tests.managers import feed
-from tests.messages import text, user, work
+from tests.messages import call, result, text, user, work
 from tests.places import BACKENDS, KEPT, SERVERS, Place
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
@@ -43,9 +42,7 @@ class Waiting:
 @pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_again(place: Place) -> None:
     hooks = Waiting()
-    settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET})
-    manager = make_manager(settings, session_id=place.session_id(), store=place.store(), hooks=hooks)
-    await feed(manager, [user(SECRET), *work(80, output=900)])
+    manager = await with_secret(place, hooks=hooks)
     request = asyncio.create_task(manager.get_messages_for_request())
     await asyncio.wait_for(hooks.asked.wait(), 30)
     await manager.close()
@@ -72,9 +69,9 @@ async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(pl
     await first.close()
 
 
-async def with_secret(place: Place) -> ContextManager:
+async def with_secret(place: Place, hooks: Any = None) -> ContextManager:
     """A manager whose first message is to be forgotten, and whose next request compacts."""
-    manager = manager_on(place.store(), place.session_id(), cadence="fixed", compact_threshold=0.8)
+    manager = manager_on(place.store(), place.session_id(), hooks=hooks, cadence="fixed", compact_threshold=0.8)
     return await feed(manager, [user(SECRET), *work(80, output=900)])
 
 
@@ -130,17 +127,26 @@ async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -
     await manager.close()
 
 
-async def test_an_item_that_was_forgotten_after_the_close_does_not_come_back(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), [user("a")])
+async def test_nothing_that_another_program_dropped_after_the_close_comes_back(place: Place) -> None:
+    """Items, pins, short forms and the focus are those of the store."""
+    messages = [user("go"), call("c1"), result("c1", f"{SECRET}\n" * 900)]
+    manager = await feed(manager_on(place.store(), place.session_id()), messages)
     await manager.pool.add(ContextItem(id="key", description="a key", content=SECRET))
+    await manager.compact_summary("c1", f"it says {SECRET}")
+    await manager.compact(f"keep {SECRET}")
+    await manager.pin("m1")
     await manager.close()
     other = manager_on(place.store(), place.session_id())
-    await other.forget(containing=SECRET)
+    await other.pin("m1", False)
+    assert await other.forget(containing=SECRET) == ["m3"]
     await other.close()
     await manager.add_message(user("b"))
     assert not manager.pool
+    assert (manager.compactor.directions.pins, manager.compactor.directions.focus) == (set(), None)
     assert SECRET not in text(await manager.get_messages_for_request())
     await manager.close()
+    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
+    await manager.store.close()
 
 
 LAST_STEP: dict[str, tuple[type, str, Exception]] = {

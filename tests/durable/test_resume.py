@@ -1,26 +1,29 @@
-"""Resuming, on every backend: the session goes on as if it had never stopped."""
+"""Resuming: the session goes on as if it had never stopped, whatever its host does with the saved history."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry
 
-from amplifier_context_core import NotLoaded, StoreError, load_config
+from amplifier_context_core import ContextManager, NotLoaded, StoreError
 from amplifier_context_core.messages.reminders import REFERENCE_ONLY
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
-from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.stores import MemoryStore, open_store
 from amplifier_context_core.view import shared_cache
 from amplifier_context_recall.lacking import names_lacking_in
-from amplifier_context_testing import coding_session
+from amplifier_context_testing import EventRecorder, coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
-from tests.durable.sessions import BUDGET, again, compacted, loaded_entries, manager_on, opened, turns
+from tests.durable.sessions import again, compacted, loaded_entries, manager_on, opened, turns
 from tests.managers import ask, feed
 from tests.messages import call, rounds, text, user
 from tests.places import BACKENDS, Place
+from tests.recall.calls import recalled, refused, tool_of
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
@@ -42,11 +45,7 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     if place.backend == "memory":
         pytest.skip("memory ends with its process")
     place.durability = "flush"
-    killed = make_manager(
-        load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "on_conflict": "fork"}),
-        session_id=place.session_id(),
-        store=place.store(),
-    )
+    killed = manager_on(place.store(), place.session_id(), on_conflict="fork")
     before = await compacted(killed)
     # Nothing is closed: the claim is still held, as it is for a while after a crash. A fork of it is what config asks.
     async with opened(place, on_conflict="fork") as manager:
@@ -168,11 +167,7 @@ async def test_a_checkpoint_that_covers_more_than_the_history_hides_no_new_messa
 
 
 async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(place: Place) -> None:
-    manager = make_manager(
-        load_config({"token_counter": "heuristic", "max_tokens": BUDGET}),
-        session_id=place.session_id(),
-        store=place.store(),
-    )
+    manager = manager_on(place.store(), place.session_id())
     await feed(manager, [{"role": "user", "content": "go"}, *rounds(2)[:3]])
     manager.history.on_cancelled()
     await manager.on_turn_complete()
@@ -189,7 +184,10 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
     for number in range(5):
         talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
     async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
-        view = await ask(await feed(manager, talk.messages))
+        before = await ask(await feed(manager, talk.messages))
+        manager.history.on_cancelled()
+        view = await ask(await feed(manager, [user("Continue.")]))
+        assert view[: len(before)] == before, "a cancelled turn takes nothing from it"
         assert not manager.compactor.compactions
         # What is learned later changes no limit of this view.
         manager.session.meter.report(1_000, Usage(3_000), ("", ""))
@@ -200,9 +198,7 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
 @pytest.mark.stores("memory", "sqlite")
 async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request_after_a_resume(place: Place) -> None:
     """Another budget has a checkpoint, so only the end of the history is loaded."""
-    first = manager_on(place.store(), place.session_id())
-    for message in turns(20):
-        await first.add_message(message)
+    first = await feed(manager_on(place.store(), place.session_id()), turns(20))
     await first.get_messages_for_request(2_000)
     await first.get_messages_for_request(6_000)
     assert [view.checkpoint is None for view in first.compactor.cache.views] == [False, True]
@@ -211,21 +207,6 @@ async def test_a_view_without_a_checkpoint_may_be_compacted_by_the_first_request
     await ask(resumed, 6_000)
     assert resumed.compactor.cache.by_budget[6_000].checkpoint is not None
     await resumed.store.close()
-
-
-async def test_turn_numbers_continue_after_a_resume(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(40))
-    await ask(manager)
-    await manager.compact()
-    manager = await again(manager, place)
-    await feed(manager, [user("next")])
-    assert manager.snapshot()[-1].turn_id == "u41"
-    assert manager.turn_count == 41
-    await feed(manager, [call("c")])
-    assert (await manager.interrupt())["interrupted"]
-    await feed(manager, [user("other")])
-    assert manager.snapshot()[-1].turn_id == "u41"
-    await manager.close()
 
 
 async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(place: Place) -> None:
@@ -303,28 +284,6 @@ async def test_names_that_the_view_lacks_are_the_same_after_a_resume(place: Plac
         assert manager.history.snapshot().gap, "the history need not be loaded for it"
 
 
-async def test_a_session_used_again_after_its_close_has_what_another_program_left(place: Place) -> None:
-    """Pins, short forms and the focus are those of the store: what was erased there is not saved again."""
-    secret = "hunter2"
-    first = manager_on(place.store(), place.session_id())
-    await feed(first, [user("go"), call("c1"), {"role": "tool", "tool_call_id": "c1", "content": f"{secret}\n" * 900}])
-    await first.compact_summary("c1", f"it says {secret}")
-    await first.compact(f"keep {secret}")
-    await first.pin("m1")
-    await first.close()
-    other = manager_on(place.store(), place.session_id())
-    await other.pin("m1", False)
-    assert await other.forget(containing=secret) == ["m3"]
-    await other.close()
-    assert len(await first.get_messages()) == 3
-    assert first.compactor.directions.pins == set()
-    assert first.compactor.directions.focus is None
-    await first.close()
-    store = place.store()
-    assert secret.encode() not in (await store.load_checkpoint(place.session_id()) or b"")
-    await store.close()
-
-
 async def test_a_view_that_served_many_budgets_is_one_view_after_a_resume(place: Place) -> None:
     budgets = range(90_000, 90_009)
     async with opened(place) as manager:
@@ -337,3 +296,128 @@ async def test_a_view_that_served_many_budgets_is_one_view_after_a_resume(place:
         after = manager.compactor.cache.by_budget
         assert after.keys() == before.keys()
         assert len(set(after.values())) == len(set(before.values())) == 1
+
+
+async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:
+    async with opened(place) as manager:
+        before = await compacted(await feed(manager, [{"role": "system", "content": "Be brief."}]))
+        history = await manager.get_messages()
+    saved = [m for m in json.loads(json.dumps(history)) if m["role"] != "system"]
+    async with opened(place) as manager:
+        await manager.ready()
+        revision = manager.history.revision
+        await manager.set_messages(saved)
+        await manager.set_messages([history[0], *saved])
+        assert await manager.get_messages() == history
+        assert text(await ask(manager)) == text(before)
+        assert manager.history.revision == revision
+
+
+async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -> None:
+    async with opened(place) as manager:
+        await compacted(manager)
+        history = await manager.get_messages()
+    async with opened(place) as manager:
+        await feed(manager, history)
+        assert await manager.get_messages() == history
+        await manager.add_message({"role": "user", "content": history[0]["content"]})
+        history = await manager.get_messages()
+    changed, hint = (
+        {**history[3], "content": "left out by the host"},
+        {"role": "system", "content": "You were resumed."},
+    )
+    async with opened(place) as manager:
+        await feed(manager, [hint, *history[:3], changed, *history[4:]])
+        found = await manager.get_messages()
+        assert found[: len(history)] == history
+        assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
+
+
+async def test_a_reminder_that_a_session_began_with_is_new_once_it_is_at_work_again(place: Place) -> None:
+    reminder = {"role": "system", "content": "Be brief.", "metadata": {"source": "hook"}}
+    async with opened(place) as manager:
+        await feed(manager, [reminder, {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}])
+    async with opened(place) as manager:
+        await feed(manager, [{"role": "user", "content": "q2"}, reminder])
+        assert [m["content"] for m in await manager.get_messages()] == ["Be brief.", "q", "a", "q2", "Be brief."]
+
+
+async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:
+    async with opened(place) as manager:
+        await feed(manager, [user("the first secret"), user("the second secret")])
+        await manager.set_messages([user("the second secret")])  # the first is archived by this edit
+        await manager.clear()
+        await feed(manager, [user("afresh"), user("edited"), user("later")])
+        await manager.set_messages([user("afresh"), user("later")])
+        assert [await manager.recall(f"m{seq}") for seq in range(1, 3)] == [None, None]
+        assert (await manager.recall("m4") or {})["content"] == "edited"
+    async with opened(place) as manager:
+        tool = tool_of(manager)
+        assert "the history has no message m2" in await refused(tool, "read", mark="m2")
+        text = await recalled(tool, "read", mark="m1-m5")
+        assert "secret" not in text
+        assert "edited" in text  # what an edit removed since is still read
+
+
+async def test_a_new_message_with_a_time_of_its_own_does_not_load_a_resumed_history(place: Place) -> None:
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), *rounds(80)])
+    await ask(manager)
+    manager = await again(manager, place)
+    await manager.add_message({**user("next"), "metadata": {"timestamp": "2031-01-01T00:00:00.000+00:00"}})
+    assert manager.snapshot().gap
+    assert manager.snapshot()[-1].message["content"] == "next"
+    await manager.close()
+
+
+MESSAGES = 40
+
+
+async def resumed(place: Place) -> ContextManager:
+    """A session of which the middle is not in memory."""
+    manager = manager_on(place.store(), place.session_id(), max_tokens=900)
+    for number in range(MESSAGES):
+        role = "assistant" if number % 5 else "user"
+        await manager.add_message({"role": role, "content": f"t{number} " + "w " * 50})
+        await manager.get_messages_for_request()
+    manager = await again(manager, place, max_tokens=900)
+    await manager.get_messages_for_request()
+    assert manager.history.snapshot().gap
+    return manager
+
+
+async def test_places_that_move_while_a_checkpoint_is_read_make_it_read_everything() -> None:
+    """The law covers losses while the gap is loaded; this one comes while the session is resumed."""
+    place = Place("memory", Path())
+    manager = await resumed(place)
+    await manager.close()
+    store = place.store()
+    finding = store.find
+
+    async def losing(session_id: str, seqs: list[int]) -> list[object]:
+        entries = store._sessions[session_id].entries  # type: ignore[attr-defined]
+        entries[:] = [entry for entry in entries if entry.seq != 12]
+        return await finding(session_id, seqs)  # type: ignore[return-value]
+
+    store.find = losing  # type: ignore[method-assign]
+    manager = make_manager(manager.config, session_id=manager.session_id, store=store)
+    await manager.get_messages_for_request()
+    assert not manager.history.snapshot().gap
+    assert [entry.seq for entry in manager.history.snapshot()] == [seq for seq in range(1, MESSAGES + 1) if seq != 12]
+
+
+async def test_what_another_program_wrote_is_reported_to_hooks_and_by_explain(tmp_path: Path) -> None:
+    url = f"jsonl:{tmp_path}"
+    manager = await feed(manager_on(open_store(url)), [user("a"), user("b")])
+    await manager.close()
+    with (tmp_path / "s" / "context-messages.jsonl").open("ab") as file:
+        file.write(b'{"role": "user", "content": "theirs"}\n{"role": "user", "content": "torn')
+    recorder = EventRecorder(hooks := HookRegistry(), ["context:warning"])
+    manager = manager_on(open_store(url), hooks=hooks)
+    await ask(manager)
+    (warning,) = recorder.named("context:warning")
+    assert warning["reason"] == "repair"
+    assert warning["message"] in (await manager.explain())["warnings"]
+    assert "torn" not in warning["message"]  # no content of messages
+    assert "theirs" not in warning["message"]
+    assert len(await manager.get_messages()) == 3
+    await manager.close()

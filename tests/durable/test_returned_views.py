@@ -88,24 +88,20 @@ async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: l
     await manager.close()
 
 
-UNSHOWN: dict[str, Message] = {
-    "empty": {"role": "assistant", "content": ""},
-    "thinking": {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]},
-    "retired": {**user("old"), "metadata": {"amplifier:instruction": {"retired": True}}},
-}
-
-
-@pytest.mark.parametrize("kind", UNSHOWN)
-async def test_a_message_that_no_view_shows_is_taken_out_of_the_history(place: Place, kind: str) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    for message in (user("hello"), {"role": "assistant", "content": "hi"}, UNSHOWN[kind], user("next")):
-        await manager.add_message(message)
+async def test_messages_that_no_view_shows_are_taken_out_of_the_history(place: Place) -> None:
+    unshown = [
+        says(""),
+        says([{"type": "thinking", "thinking": "hm"}]),
+        user("old", metadata={"amplifier:instruction": {"retired": True}}),
+    ]
+    talk = [user("hello"), says("hi"), *unshown, user("next")]
+    manager = await feed(manager_on(place.store(), place.session_id()), talk)
     view, history = await ask(manager), await manager.get_messages()
     assert len(view) == 3
     await manager.set_messages(stripped(view))
     assert await manager.get_messages() == history  # the view, handed back
-    await manager.set_messages([*history[:2], history[3]])
-    assert await manager.get_messages() == [*history[:2], history[3]]
+    await manager.set_messages([*history[:2], history[-1]])
+    assert await manager.get_messages() == [*history[:2], history[-1]]
     await manager.close()
 
 
@@ -113,19 +109,16 @@ async def test_a_forged_chapter_is_a_message_like_any_other(place: Place) -> Non
     manager, history, view = await long(place)
     forged = user(chapters(view)[0]["content"].replace("m", "m1", 1).replace("[m1", "[m11"))
     await manager.set_messages([*history, forged])
-    assert [one["content"] for one in await manager.get_messages()] == [
-        *[one["content"] for one in history],
-        forged["content"],
-    ]
+    after = await manager.get_messages()
+    assert (after[:-1], after[-1]["content"]) == (history, forged["content"])
     await manager.set_messages([*stripped(view), forged, user("obey")])
     assert [one["content"] for one in (await manager.get_messages())[-2:]] == [forged["content"], "obey"]
     await manager.close()
 
 
 async def test_what_only_the_archive_has_is_recalled_until_it_is_erased(place: Place) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    for number in range(6):
-        await manager.add_message(user(f"message {number} {SECRET if number == 2 else ''}"))
+    talk = [user(f"message {number} {SECRET if number == 2 else ''}") for number in range(6)]
+    manager = await feed(manager_on(place.store(), place.session_id()), talk)
     history = await manager.get_messages()
     await manager.set_messages([history[0], *history[4:]])
     assert [await manager.recall(f"m{seq}") for seq in range(1, 7)] == history

@@ -10,7 +10,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, StoreError, events
 from amplifier_context_core.view.session_state import load
-from tests.authors import make_manager
+from tests.managers import feed
 from tests.places import Place
 
 from .sessions import manager_on, turns
@@ -56,10 +56,7 @@ WAYS: dict[str, Callable[[ContextManager], Coroutine[Any, Any, Any]]] = {
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_compaction_is_saved_before_its_handlers_run(place: Place, way: str) -> None:
     hooks = Hanging()
-    base = manager_on(place.store(), place.session_id())
-    manager = make_manager(base.config, store=base.store, session_id=base.session_id, hooks=hooks)
-    for message in turns(60):
-        await manager.add_message(message)
+    manager = await feed(manager_on(place.store(), place.session_id(), hooks=hooks), turns(60))
     request = asyncio.create_task(WAYS[way](manager))
     async with asyncio.timeout(30):
         await hooks.reached.wait()
@@ -86,8 +83,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
 ) -> None:
     monkeypatch.setattr(events, "_TIMEOUT", 0.05)
     hooks = Noting()
-    base = manager_on(place.store(), place.session_id())
-    manager = make_manager(base.config, store=base.store, session_id=base.session_id, hooks=hooks)
+    manager = manager_on(place.store(), place.session_id(), hooks=hooks)
     save, saves = manager.store.save_checkpoint, list[int]()
 
     async def slowly(session_id: str, covered: int, data: bytes) -> None:
@@ -95,8 +91,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
         await save(session_id, covered, data)
         saves.append(covered)
 
-    for message in turns(60):
-        await manager.add_message(message)
+    await feed(manager, turns(60))
     monkeypatch.setattr(manager.store, "save_checkpoint", slowly)
     await manager.get_messages_for_request()
     assert hooks.emitted == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
@@ -108,9 +103,7 @@ async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_
 async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged_once(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    for message in turns(60):
-        await manager.add_message(message)
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(60))
     tried: list[int] = []
 
     async def refuse(session_id: str, covered: int, data: bytes) -> None:
@@ -132,9 +125,7 @@ async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged
 async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_it(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    for message in turns(60):
-        await manager.add_message(message)
+    manager = await feed(manager_on(place.store(), place.session_id()), turns(60))
     save, reached = manager.store.save_checkpoint, asyncio.Event()
 
     async def interrupted(session_id: str, covered: int, data: bytes) -> None:

@@ -30,21 +30,6 @@ async def test_a_resumed_session_embeds_only_what_is_new(place: Place) -> None:
     await resumed.close()
 
 
-@pytest.mark.stores("sqlite", "postgresql", only=True)
-@pytest.mark.parametrize("other", [Deterministic(32), Fitted(CORPUS)])
-async def test_of_another_model_all_vectors_are_made_again(place: Place, other: Any) -> None:
-    manager = searching(Deterministic(), place.store(), place.session_id())
-    await add(manager, *CORPUS)
-    await manager.search("heron")
-    await manager.close()
-    resumed = searching(other, place.store(), place.session_id())
-    await resumed.search("doctor")
-    kept = await cast(Any, resumed.store).vectors(place.session_id(), f"{other.name}/{other.dimensions}")
-    assert [len(one.vector) for one in kept] == [4 * other.dimensions] * len(CORPUS)
-    assert await cast(Any, resumed.store).vectors(place.session_id(), "hashed words/64") == []
-    await resumed.close()
-
-
 class Renamed(Fitted):
     """Another model under the name and with the length of `Deterministic(3)`."""
 
@@ -110,33 +95,23 @@ async def test_forgetting_and_deleting_leave_no_vector_without_the_package_that_
 
 
 @pytest.mark.stores("sqlite")
-async def test_a_store_that_refuses_vectors_does_not_fail_the_search(place: Place) -> None:
-    class Refusing(SqliteStore):
-        async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
-            raise StoreError("the disk is full")
-
-    manager = searching(Deterministic(), Refusing(place.folder / "refusing.db"))
-    await add(manager, "grey heron", "goose")
-    for _ in range(2):
-        assert (await manager.search("grey heron"))[0] == "m1"
-    (warning,) = (await manager.explain())["warnings"]
-    assert "vectors are not kept" in warning
-    await manager.close()
-
-
-@pytest.mark.stores("sqlite")
-async def test_where_vectors_cannot_be_read_words_alone_are_searched_until_they_can(
+async def test_where_vectors_cannot_be_read_words_alone_are_searched_until_they_can_be_kept_or_not(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Unreadable(SqliteStore):
-        fails = True
+    class Failing(SqliteStore):
+        reads, takes = False, True
 
         async def vectors(self, session_id: str, model: str) -> list[KeptVector]:
-            if self.fails:
+            if not self.reads:
                 raise StoreError("the disk does not answer")
             return await super().vectors(session_id, model)
 
-    store = Unreadable(place.folder / "unreadable.db")
+        async def save_vectors(self, session_id: str, model: str, vectors: Sequence[KeptVector]) -> None:
+            if not self.takes:
+                raise StoreError("the disk is full")
+            await super().save_vectors(session_id, model, vectors)
+
+    store = Failing(place.folder / "failing.db")
     embedder = Deterministic()
     manager = searching(embedder, store)
     await add(manager, "grey heron", "goose")
@@ -147,7 +122,9 @@ async def test_where_vectors_cannot_be_read_words_alone_are_searched_until_they_
     assert warning == "vectors cannot be read, words alone are searched: the disk does not answer"
     assert caplog.text.count("words alone are searched") == 1
     assert "heron" not in caplog.text
-    store.fails = False
-    await manager.search("heron")
-    assert embedder.asked == [["grey heron", "goose"], ["heron"]]
+    store.reads, store.takes = True, False
+    for _ in range(2):
+        assert (await manager.search("grey heron"))[0] == "m1"
+    assert embedder.asked[:2] == [["grey heron", "goose"], ["grey heron"]]
+    assert "vectors are not kept" in (await manager.explain())["warnings"][-1]
     await manager.close()

@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
@@ -38,11 +37,11 @@ class Vocabulary:
     """Whether this process has loaded the vocabulary; `there_is` says whether one can be loaded."""
 
     def __init__(self) -> None:
-        self.loads = 0
+        self.loaded_in: list[int] = []  # the thread of each load
         self.there_is = True
 
     def load(self, encoding: str) -> tokens.TokenCounter | None:
-        self.loads += 1
+        self.loaded_in.append(threading.get_ident())
         return VocabularyTokenCounter(pieces, encoding) if self.there_is else None
 
     def nowhere(self, encoding: str, seconds: float) -> None:
@@ -80,22 +79,10 @@ async def filled(place: Place, number: int) -> ContextManager:
     return manager
 
 
-# -- loading it --------------------------------------------------------------------------------------------------------
-
-
-async def test_sessions_that_count_at_once_load_it_once_in_another_thread(
-    vocabulary: Vocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[int] = []
-
-    def load(encoding: str) -> Any:
-        threads.append(threading.get_ident())
-        return vocabulary.load(encoding)
-
-    monkeypatch.setattr(tokens, "_from_wheel", load)
+async def test_sessions_that_count_at_once_load_it_once_in_another_thread(vocabulary: Vocabulary) -> None:
     sessions = [manager_on(MemoryStore(), f"s{number}", **EXACT) for number in range(20)]
     await asyncio.gather(*(session.add_message(user("how many?")) for session in sessions))
-    (thread,) = threads
+    (thread,) = vocabulary.loaded_in
     assert thread != threading.get_ident()
     for session in sessions:
         assert [entry.tokens for entry in session.snapshot()] == [exact(user("how many?"))]
@@ -105,10 +92,10 @@ async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary
     manager = manager_on(MemoryStore(), **EXACT)
     await mount_manager(MockCoordinator(), manager, "context-test")
     async with asyncio.timeout(20):
-        while not vocabulary.loads:
+        while not vocabulary.loaded_in:
             await asyncio.sleep(0.001)
     await manager.add_message(user("how many?"))
-    assert vocabulary.loads == 1
+    assert len(vocabulary.loaded_in) == 1
 
 
 _FORK = """
@@ -140,9 +127,6 @@ def test_a_process_that_is_forked_while_it_is_loaded_can_count() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# -- none is to be had -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.stores("memory")
 async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_goes_on(
     place: Place, vocabulary: Vocabulary, caplog: pytest.LogCaptureFixture
@@ -163,9 +147,6 @@ async def test_without_a_vocabulary_the_log_names_the_way_out_and_the_session_go
     third = await again(resumed, place, **EXACT)
     assert (await third.get_messages_for_request())[-1] == after[-1]
     await third.store.close()
-
-
-# -- what another program stored ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.stores("memory", "sqlite")

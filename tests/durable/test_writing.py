@@ -32,7 +32,10 @@ class FaultyStore(MemoryStore):
         failing: changes fail while this is true.
         lost_to: changes of these sessions fail, because another writer has them; empty if they are gone.
         in_use: these sessions cannot be opened.
+        made: whether changes are made of which the caller gets no answer, as from a server that breaks off; None for
+            answers.
         batches: sizes of the appends that came through.
+        starts: indices from which on it was read.
     """
 
     def __init__(self) -> None:
@@ -43,7 +46,9 @@ class FaultyStore(MemoryStore):
         self.failing_checkpoints = False
         self.lost_to: dict[str, str] = {}
         self.in_use: dict[str, str] = {}
+        self.made: bool | None = None
         self.batches: list[int] = []
+        self.starts: list[int] = []
         self.entered = 0
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -55,10 +60,16 @@ class FaultyStore(MemoryStore):
         await self._hindered(session_id)
         await super().append(session_id, entries)
         self.batches.append(len(entries))
+        self._answer()
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         await self._hindered(session_id)
         await super().replace(session_id, keep, entries)
+        self._answer()
+
+    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
+        self.starts.append(start)
+        return await super().read(session_id, start, stop)
 
     async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
         await self._hindered(session_id)
@@ -76,6 +87,12 @@ class FaultyStore(MemoryStore):
             raise StoreError("the disk is full; make room")
         if session_id in self.lost_to:
             raise SessionLost(session_id, self.lost_to[session_id])
+        if self.made is False:
+            self._answer()
+
+    def _answer(self) -> None:
+        if self.made is not None:
+            raise OutcomeUnknown("no answer came")
 
 
 async def contents(manager: ContextManager) -> list[Any]:
@@ -162,32 +179,21 @@ async def test_what_the_store_refused_is_not_part_of_the_history_and_later_messa
     assert len(set(marks)) == 2
 
 
-async def test_an_add_that_is_cancelled_while_it_is_written_is_there_all_the_same(store: FaultyStore) -> None:
-    manager = manager_on(store)
-    await manager.ready()
+@pytest.mark.parametrize("edits", [False, True], ids=["an add", "an edit"])
+async def test_a_change_that_is_cancelled_while_it_is_written_is_made_all_the_same(
+    store: FaultyStore, edits: bool
+) -> None:
+    manager = await feed(manager_on(store), [user("a"), user("b")])
     store.open_gate.clear()
-    adding = asyncio.create_task(manager.add_message(user("cancelled")))
-    await until(store, 1)
-    adding.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await adding
-    store.open_gate.set()
-    await manager.add_message(user("next"))
-    assert await contents(manager) == await stored(store) == ["cancelled", "next"]
-
-
-async def test_an_edit_that_is_cancelled_is_carried_out(store: FaultyStore) -> None:
-    manager = manager_on(store)
-    await feed(manager, [user("a"), user("b")])
-    store.open_gate.clear()
-    editing = asyncio.create_task(manager.set_messages([user("a"), user("other")]))
+    change = manager.set_messages([user("a"), user("other")]) if edits else manager.add_message(user("c"))
+    changing = asyncio.create_task(change)
     await until(store, 3)
-    editing.cancel()
+    changing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await editing
+        await changing
     store.open_gate.set()
     await manager.add_message(user("next"))
-    assert await contents(manager) == await stored(store) == ["a", "other", "next"]
+    assert await contents(manager) == await stored(store) == ["a", *(["other"] if edits else ["b", "c"]), "next"]
 
 
 async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyStore) -> None:
@@ -200,9 +206,6 @@ async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyS
     resumed = manager_on(store, max_tokens=4_000)
     await ask(resumed)
     assert await resumed.get_messages() == await manager.get_messages()
-
-
-# --- another writer ---------------------------------------------------------------------------------------------------
 
 
 async def test_a_session_in_use_is_refused_with_the_name_of_its_holder(store: FaultyStore) -> None:
@@ -238,12 +241,17 @@ async def test_a_fork_saves_a_state_of_its_own_and_leaves_that_of_the_original(s
     assert (await fork.explain())["session_id"] == fork.history.session_id != "s"
 
 
-async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store), [user("a")])
+@pytest.mark.parametrize("fork", [False, True], ids=["by default", "in a fork that the other writer has edited"])
+async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore, fork: bool) -> None:
+    manager = await feed(manager_on(store, on_conflict="fork" if fork else "error"), [user("a"), user("b")])
+    if fork:
+        await manager_on(store).set_messages([user("a"), user("rewritten"), user("more")])
     store.lost_to["s"] = "pid 8 on elsewhere"
     with pytest.raises(SessionLost, match="pid 8 on elsewhere"):
-        await manager.add_message(user("b"))
-    assert await contents(manager) == await stored(store) == ["a"]
+        await manager.add_message(user("c"))
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    assert await contents(manager) == ["a", "b"]
+    assert await stored(store) == (["a", "rewritten", "more"] if fork else ["a", "b"])
 
 
 async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: FaultyStore) -> None:
@@ -255,20 +263,6 @@ async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: Fau
     assert await contents(manager) == ["a", "b", "c"]
     assert await stored(store) == ["a", "b", "by the other"]
     assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
-
-
-async def test_what_the_other_writer_has_edited_cannot_be_forked_from(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
-    other = manager_on(store)
-    await other.set_messages([user("a"), user("rewritten"), user("more")])
-    store.lost_to["s"] = "pid 8 on elsewhere"
-    with pytest.raises(SessionLost):
-        await manager.add_message(user("c"))
-    assert [info.session_id for info in await store.sessions()] == ["s"]
-    assert await contents(manager) == ["a", "b"]
-
-
-# --- erasing ----------------------------------------------------------------------------------------------------------
 
 
 async def test_what_is_forgotten_is_in_no_view_no_history_and_no_checkpoint(store: FaultyStore) -> None:
@@ -336,61 +330,20 @@ def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_hold
     asyncio.run(edited())
 
 
-class _UnansweredStore(FaultyStore):
-    """Like a server that breaks off before it answers.
-
-    Attributes:
-        made: whether changes are made; None while the server answers.
-        starts: indices from which on it was read.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made: bool | None = None
-        self.starts: list[int] = []
-
-    async def _hindered(self, session_id: str) -> None:
-        await super()._hindered(session_id)
-        if self.made is False:
-            raise OutcomeUnknown("no answer came")
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await super().append(session_id, entries)
-        if self.made:
-            raise OutcomeUnknown("no answer came")
-
-    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        await super().replace(session_id, keep, entries)
-        if self.made:
-            raise OutcomeUnknown("no answer came")
-
-    async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
-        self.starts.append(start)
-        return await super().read(session_id, start, stop)
-
-
 @pytest.mark.parametrize("made", [True, False])
-async def test_a_message_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(made: bool) -> None:
-    store = _UnansweredStore()
-    manager = await feed(manager_on(store), [user("a")])
+@pytest.mark.parametrize("edits", [True, False], ids=["an edit", "a message"])
+async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(
+    edits: bool, made: bool
+) -> None:
+    store = FaultyStore()
+    manager = await feed(manager_on(store), [user("a"), user("b")])
     store.made = made
     with pytest.raises(OutcomeUnknown):
-        await manager.add_message(user("b"))
+        await (manager.set_messages([user("a"), user("edited")]) if edits else manager.add_message(user("c")))
     store.made, store.starts = None, []
-    await manager.add_message(user("c"))
-    assert store.starts == [1] * made, "a long history is not read for it"
-    assert await contents(manager) == await stored(store) == ["a", *(["b"] if made else []), "c"]
+    await manager.add_message(user("d"))
+    assert edits or store.starts == [2] * made, "a long history is not read for it"
+    held = {(True, True): ["a", "edited"], (False, True): ["a", "b", "c"]}.get((edits, made), ["a", "b"])
+    assert await contents(manager) == await stored(store) == [*held, "d"]
     seqs = [entry.seq for entry in await store.read("s")]
     assert seqs == sorted(set(seqs))
-
-
-@pytest.mark.parametrize("made", [True, False])
-async def test_an_edit_whose_outcome_is_unknown_is_what_the_store_has(made: bool) -> None:
-    store = _UnansweredStore()
-    manager = await feed(manager_on(store), [user("a"), user("b"), user("c")])
-    store.made = made
-    with pytest.raises(OutcomeUnknown):
-        await manager.set_messages([user("a"), user("edited")])
-    store.made = None
-    await manager.add_message(user("d"))
-    assert await contents(manager) == await stored(store) == [*(["a", "edited"] if made else ["a", "b", "c"]), "d"]
