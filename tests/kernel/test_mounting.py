@@ -1,9 +1,10 @@
-"""Mounting: opens nothing, registers everything, cleans up, loads both ways, and takes every config there is."""
+"""Mounting opens nothing, loads both ways, takes every config there is, and passes the kernel's own suites."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,13 @@ from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
+from amplifier_core.validation.behavioral import ContextBehaviorTests
+from amplifier_core.validation.structural import ContextStructuralTests
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
 from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
+from amplifier_context_testing import check_request, mount_plan, session
 from tests.distributions import install
 from tests.kernel.mounted import CURRENT
 from tests.replaced import REPLACED
@@ -37,9 +40,6 @@ async def mount(config: dict[str, Any] | None = None) -> tuple[Any, ContextManag
     coordinator = MockCoordinator()
     cleanup = await CURRENT.mount(coordinator, config)
     return coordinator, coordinator.get("context"), cleanup
-
-
-# --- mounting ---------------------------------------------------------------------------------------------------------
 
 
 async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
@@ -98,9 +98,6 @@ def test_mounting_opens_no_file_no_socket_and_makes_no_folder() -> None:
     assert json.loads(done.stdout) == []
 
 
-# --- config -----------------------------------------------------------------------------------------------------------
-
-
 async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         _, manager, _ = await mount(dict(USED))
@@ -124,19 +121,42 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     assert "gets the first, acme-module;" in warning
 
 
-# --- loading ----------------------------------------------------------------------------------------------------------
-
-
-async def through_a_session(plan: dict[str, Any], **options: Any) -> list[Any]:
-    recorder = EventRecorder()
-    async with session(plan, recorder=recorder, **options) as running:
+async def test_the_entry_point_loads_through_a_session() -> None:
+    async with session(mount_plan(CURRENT.module, script=["Hello."])) as running:
         assert await running.execute("Hi.") == "Hello."
         manager = running.coordinator.get("context")
         assert check_request(await manager.get_messages_for_request()) == []
         assert manager.session_id == running.session_id
-        history = await manager.get_messages()
-    return [message["role"] for message in history]
+        assert [message["role"] for message in await manager.get_messages()] == ["user", "assistant"]
 
 
-async def test_the_entry_point_loads_through_a_session() -> None:
-    assert await through_a_session(mount_plan(CURRENT.module, script=["Hello."])) == ["user", "assistant"]
+class TestBehaviour(ContextBehaviorTests):
+    """What the kernel asks of a mounted context."""
+
+
+class TestStructure(ContextStructuralTests):
+    """What the kernel asks of the package."""
+
+
+def test_the_suites_are_there() -> None:
+    """An empty suite would pass as well."""
+    assert len([name for name in dir(TestBehaviour) if name.startswith("test_")]) >= 10
+    assert [name for name in dir(TestStructure) if name.startswith("test_")]
+
+
+def test_the_kernels_validator_passes_the_folder(module_path: Path) -> None:
+    command = [Path(sys.executable).with_name("amplifier-core"), "validate", "context", f"./{module_path.name}"]
+    for _ in range(3):
+        done = subprocess.run(
+            command,
+            cwd=module_path.parent,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**os.environ, "NO_COLOR": "1"},
+            check=False,
+        )
+        if done.returncode >= 0:  # below: the kernel's engine died of its own threads when the interpreter closed
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 errors, 0 warnings" in done.stdout

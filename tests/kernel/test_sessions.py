@@ -88,9 +88,6 @@ async def test_a_session_outgrows_its_window_several_times_and_every_request_is_
     assert all(f"word{page} " in history[2 + 2 * page]["content"] for page in range(25))
 
 
-# --- cancellation -----------------------------------------------------------------------------------------------------
-
-
 CANCELLATIONS = [
     *map("-".join, product(("graceful", "immediate"), ("silent", "closing"), ("keep", "discard", "repair")))
 ]
@@ -148,9 +145,6 @@ async def test_a_task_that_is_cancelled_leaves_a_session_that_goes_on() -> None:
         assert replay_of(running).violations == []
 
 
-# --- overflow ---------------------------------------------------------------------------------------------------------
-
-
 async def test_a_provider_that_takes_less_than_it_declares_is_answered_by_a_smaller_view() -> None:
     """It declares 8,000 tokens and refuses above 3,000."""
     recorder = EventRecorder(only=EVENTS)
@@ -165,3 +159,42 @@ async def test_a_provider_that_takes_less_than_it_declares_is_answered_by_a_smal
         assert replay_of(running).violations == []
     refused = recorder.count("provider:error")
     assert 1 <= refused <= 4  # learned: it is not run into again and again
+
+
+async def test_a_person_looks_previews_compacts_a_range_pins_and_undoes_between_the_turns() -> None:
+    recorder = EventRecorder(only=EVENTS)
+    script = [answer for pages in (10, 10, 2, 2, 2) for answer in (*reading(pages), "Read.")]
+    plan = plan_of(script, window=10_000)
+    async with session(plan, modules=echo_module(Echo()), recorder=recorder) as running:
+        capability = running.coordinator.get_capability
+        recorder.attach(running.coordinator, ["context:prefix_changed"])
+        breaks = [recorder.count("context:prefix_changed")]
+
+        async def turn(number: int) -> None:
+            assert await running.execute(f"Prompt {number}.") == "Read."
+            breaks.append(recorder.count("context:prefix_changed"))
+
+        await turn(0)
+        text = await capability("context.describe")()
+        assert "compaction in" in text
+        await turn(1)
+        said = await capability("context.preview")(last="m13")
+        assert breaks[-1] == 0  # to look changes nothing
+        done = await capability("context.compact")(last="m13")
+        assert (done["compacted"], done["after_tokens"]) == (True, said["after_tokens"])
+        await turn(2)
+        assert breaks[-1] == 1
+        await capability("context.pin")("m17")
+        assert (await capability("context.undo")("m5"))["undone"]
+        await turn(3)
+        assert breaks[-1] == 2  # the chapter's originals are back
+        await turn(4)
+        assert breaks[-1] == 2
+        provider = replay_of(running)
+        assert provider.violations == []
+        assert provider.requests == len(script)
+        assert recorder.count("provider:error") == 0
+        assert [row["trigger"] for row in await capability("context.compactions")()] == ["manual"]
+        usage = await capability("context.usage")()
+        assert usage["kinds"]["pins"] > 0
+        assert usage["reported"] is not None
