@@ -70,6 +70,3 @@ def large_outputs() -> list[Message]:
         "prose": "It goes on and on, and says little. " * 400,
     }
     return [one for id, text in outputs.items() for one in (call(f"big-{id}"), result(f"big-{id}", text))]
-
-
-# -- the scenarios -----------------------------------------------------------------------------------------------------

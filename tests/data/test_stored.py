@@ -14,13 +14,11 @@ import pytest
 from amplifier_context_core.stores import Checkable, Store, open_store
 from tests.data.stored import (
     BACKENDS,
-    BUDGETS,
     FORK,
     PROVIDER,
     SECRET,
     SESSION,
     SESSIONS,
-    SHORT,
     VIEWS,
     manager_of,
     restored,
@@ -90,15 +88,3 @@ async def test_the_erased_text_is_nowhere_and_cannot_come_back(store: Store) -> 
     assert SECRET not in json.dumps(await manager.get_messages())
     assert SECRET not in json.dumps(await manager.get_messages_for_request(provider=PROVIDER))
     assert SECRET not in json.dumps([entry.message for entry in await store.archived(SESSION)])
-
-
-@pytest.mark.parametrize("session_id", [SESSION, FORK])
-def test_the_recorded_sessions_hold_what_a_session_can_hold(session_id: str) -> None:
-    recorded = RECORDED[session_id]
-    assert recorded["pins"]
-    assert recorded["focus"]
-    assert recorded["report"]["compactions"] > 2
-    assert recorded["report"]["view"]["figure"] == "measured"
-    assert len({json.dumps(view) for view in recorded["views"].values()}) == len(BUDGETS)
-    assert "[interrupted" in json.dumps(recorded["views"])
-    assert RECORDED[SHORT]["report"]["view"]["checkpoint"] is None

