@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.messages.parsing import is_signed
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.session.host import Host
 from amplifier_context_testing import check_request
@@ -101,6 +102,16 @@ async def test_thinking_is_left_out_that_answers_no_request_or_one_that_a_messag
     await followed.add_message(user("Quickly."))
     await followed.add_message(answer(1))
     assert [await seen(unasked), await seen(followed)] == [[], []]
+
+
+async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:
+    session = new_manager()
+    await talk(session, range(1, 60), FREE, 2_000)
+    assert session.compactor.compactions
+    view = await session.get_messages_for_request(2_000, FREE)
+    answers = [message for message in view if message["role"] == "assistant"]
+    assert answers
+    assert all(is_signed(message) for message in answers)
 
 
 async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:

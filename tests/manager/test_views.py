@@ -22,9 +22,21 @@ from tests.messages import SIGNED, Message, block, call, digest, rounds, says, s
 BUDGET = 4_000
 
 
-async def test_a_system_prompt_alone_is_given_alone() -> None:
+async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_constant_line() -> None:
     manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
     assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
+    greetings = ("Welcome!", "Good day!")
+    views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
+    assert views[0][0]["role"] == "user"
+    assert views[0][0] == views[1][0]
+    hidden = user("x", metadata={"amplifier_public_reference_only": True})
+    hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
+    manager = await feed(new_manager(), [hidden, hook])
+    before = await manager.get_messages_for_request(BUDGET)
+    await feed(manager, [says("I begin.")])
+    view = await ask(manager, BUDGET)
+    assert [message["role"] for message in view] == ["developer", "user", "assistant"]
+    assert view[: len(before)] == before
 
 
 async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
@@ -45,13 +57,6 @@ async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -
         assert await view.update(whole, len(whole), frozenset())
     assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
     assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
-
-
-async def test_a_history_that_begins_with_no_human_gets_a_constant_first_line() -> None:
-    greetings = ("Welcome!", "Good day!")
-    views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
-    assert views[0][0]["role"] == "user"
-    assert views[0][0] == views[1][0]
 
 
 async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
@@ -92,17 +97,6 @@ async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
     view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
     assert [message["role"] for message in view] == ["user", "assistant", "user"]
     assert view[0]["content"] == "One.\n\nTwo."
-
-
-async def test_the_opening_message_comes_after_instructions_that_were_sent_before_it() -> None:
-    hidden = {"role": "user", "content": "x", "metadata": {"amplifier_public_reference_only": True}}
-    hook = {"role": "developer", "content": "A rule.", "metadata": {"source": "hook"}}
-    manager = await feed(new_manager(), [hidden, hook])
-    before = await manager.get_messages_for_request(BUDGET)
-    await feed(manager, [{"role": "assistant", "content": "I begin."}])
-    view = await ask(manager, BUDGET)
-    assert [message["role"] for message in view] == ["developer", "user", "assistant"]
-    assert view[: len(before)] == before
 
 
 async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
