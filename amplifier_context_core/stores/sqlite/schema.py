@@ -102,9 +102,9 @@ def open_to_read(path: Path, busy: float) -> Connection:
     """Return a connection that changes nothing, and needs no space, folder or file that it could write to: only a
     transaction that a crash interrupted is rolled back where it left a journal.
 
-    If there is no file, or nothing was committed to it, the database is empty. If shared memory cannot be created
-    beside the log and there is no log, the file is read as immutable. With a log it is not: the log holds the newest
-    messages. Raise `StoreError` if the file is not a database of ours, or of another version.
+    If there is no file, the database is empty. If shared memory cannot be created beside the log and there is no log,
+    the file is read as immutable. With a log it is not: the log holds the newest messages. Raise `StoreError` if the
+    file is not a database of ours, or of another version.
     """
     check_not_replaced(path)
     if not path.exists():
@@ -132,16 +132,12 @@ def open_in_memory(path: Path, fill: Fill | None = None) -> Connection:
 def _opened_to_read(path: Path, busy: float, how: str) -> Connection:
     db = connect(path, busy, how)
     try:
-        version = _check_schema(db, path)
-        if version == FORMER_VERSION:
+        if _check_schema(db, path) == FORMER_VERSION:
             raise StoreError(f"{path} has the format of a former version; open it once where it can be written to")
         db.execute("PRAGMA query_only = ON")
     except BaseException:
         db.close()
         raise
-    if not version:
-        db.close()
-        return open_in_memory(path)
     return db
 
 
