@@ -33,6 +33,7 @@ from .rows import (
     decode_entry_row,
     decode_session_row,
     first_key,
+    number_in,
     text_in,
 )
 from .schema import (
@@ -50,6 +51,7 @@ from .schema import (
 )
 
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two
+_MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
 _LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 
@@ -197,27 +199,23 @@ def _application_of(old: sqlite3.Connection, path: Path) -> int:
 class _Copy:
     def __init__(self, old: sqlite3.Connection, new: sqlite3.Connection) -> None:
         self._old, self._new = old, new
-        self._sessions: dict[int, SessionRow | None] = {}  # by number; None if the row is lost or damaged
-        self._ids: dict[int, object] = {}  # what damaged rows say
+        self._sessions: dict[int, tuple[SessionRow, bool]] = {}  # by number; see `_decode`
 
     def run(self) -> list[Repair]:
         select = f"SELECT {SESSION_COLUMNS} FROM sessions NOT INDEXED WHERE number"  # noqa: S608 - constants
         for row in (*self._by_ranges(select, 1, MAX_SESSION_NUMBER), *self._by_scan(select)):
-            if 1 <= row[0] <= MAX_SESSION_NUMBER:
-                self._sessions.setdefault(row[0], None)
-                self._ids[row[0]] = row[1]
-                with suppress(sqlite3.Error):
-                    self._sessions[row[0]] = decode_session_row(row)
+            if row[0] not in self._sessions and 1 <= row[0] <= MAX_SESSION_NUMBER:
+                self._sessions[row[0]] = _decode(row)
         select = f"SELECT id, session, {ENTRY_COLUMNS} FROM entries NOT INDEXED WHERE id"  # noqa: S608 - constants
-        for number, session in [*self._sessions.items()]:
-            start, length = first_key(number), session.length if session else MAX_SLOTS
-            self._copy("entries", self._by_ranges(select, start, start + length - 1))
+        for number, (session, _) in [*self._sessions.items()]:
+            start = first_key(number)
+            self._copy("entries", self._by_ranges(select, start, start + session.length - 1))
         self._copy("entries", self._by_scan(select))
         self._copy_mark()
         select = select.replace("entries", "archive")
         self._copy("archive", self._by_ranges(select, 1, MAX_SLOTS))
         self._copy("archive", self._by_scan(select))
-        taken = {session.session_id for session in self._sessions.values() if session}
+        taken = {session.session_id for session, is_sound in self._sessions.values() if is_sound}
         lost = [loss for number in sorted(self._sessions) if (loss := self._finish(number, taken))]
         (count,) = required_row(self._new.execute("SELECT total(length + archived) FROM sessions"))
         what = f"copied {len(self._sessions):,} sessions, {int(count):,} messages with archives, into a new file"
@@ -263,37 +261,39 @@ class _Copy:
                 continue
             seq, turn, tokens, origin, *rest = columns
             self._new.execute(insert, (key, number, seq, turn, tokens, origin and origin.decode(), *rest))
-            self._sessions.setdefault(number, None)
+            self._sessions.setdefault(number, (SessionRow(number, ""), False))
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     def _finish(self, number: int, taken: set[str]) -> Repair | None:
         """Write the row of a session and its checkpoint. Return what the session lost."""
-        row = self._sessions[number]
+        row, is_sound = self._sessions[number]
         slots, last_seq, size = self._renumber(number)
         (archived, last) = required_row(
             self._new.execute("SELECT count(*), max(seq) FROM archive WHERE session = ?", (number,))
         )
-        lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if row else 0
-        new = row or SessionRow(number, self._free_id(number, taken))
-        taken.add(name := new.session_id)
-        new.length, new.archived, new.size, new.indexed = len(slots), archived, size, 0
-        new.last_seq = max(new.last_seq, last_seq, last or 0)
-        new.insert(self._new)
+        last_seq = max(last_seq, last or 0)
+        if is_sound or row.last_seq < last_seq + _MAX_SEQ_JUMP:
+            last_seq = max(last_seq, row.last_seq)
+        name = row.session_id if is_sound else _free_id(row.session_id, number, taken)
+        taken.add(name)
+        lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if is_sound else 0
+        SessionRow(
+            number,
+            name,
+            length=len(slots),
+            last_seq=last_seq,
+            size=size,
+            updated=row.updated,
+            archived=archived,
+        ).insert(self._new)
         gone = not self._copy_checkpoint(number, slots)
-        if not lost and not gone and row:
+        if not lost and not gone and is_sound:
             return None
         what = f"session {name!r}: {len(slots) + archived:,} messages copied, archive included"
-        what += "" if row else "; its id and length could not be read"
+        what += "" if is_sound else "; its id and length could not be read"
         what += "; its checkpoint is gone" if gone else ""
         return Repair(name, what, lost)
-
-    def _free_id(self, number: int, taken: set[str]) -> str:
-        """Return an id for a session whose row is lost or damaged: its probable one, if no other session has it."""
-        with suppress(sqlite3.Error, ConfigError):
-            if (name := check_session_id(text_in(self._ids.get(number)))) not in taken:
-                return name
-        return recovered_id(number, taken)
 
     def _renumber(self, number: int) -> tuple[list[int], int, int]:
         """Close the gaps of a history. Return the former slots of its entries, their highest seq, and their size."""
@@ -328,3 +328,23 @@ class _Copy:
             return False
         self._new.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?)", row)
         return True
+
+
+def _decode(row: RawRow) -> tuple[SessionRow, bool]:
+    """Return the session of a row, and whether it is intact. Of a damaged one: an id and a seq that may be right."""
+    with suppress(sqlite3.Error):
+        return decode_session_row(row), True
+    session = SessionRow(row[0], "", length=MAX_SLOTS)
+    with suppress(sqlite3.Error):
+        session.session_id = text_in(row[1])
+    with suppress(sqlite3.Error):
+        session.last_seq = number_in(row[3])
+    return session, False
+
+
+def _free_id(name: str, number: int, taken: set[str]) -> str:
+    """Return an id for a session whose row is lost or damaged: its probable one, if no other session has it."""
+    with suppress(ConfigError):
+        if check_session_id(name) not in taken:
+            return name
+    return recovered_id(number, taken)
