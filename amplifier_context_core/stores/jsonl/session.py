@@ -236,7 +236,7 @@ class MirroredSession(Companion):
         that could be opened.
         """
         if exists(self.files.folder) and (self.files.exists or self.files.own_folder):
-            self.engine.lock(self.files.session_id, again=True)
+            self.engine.lock(self.files.session_id, again=True, to_delete=True)
             self.disconnect()
             remove(self.files.main)
             sync_folder(Path(self.files.folder))

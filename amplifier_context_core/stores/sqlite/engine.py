@@ -123,9 +123,11 @@ class SqliteEngine:
 
         return await self.run(read)
 
-    async def write(self, work: Callable[[sqlite3.Connection], T], session_id: str = "") -> T:
-        """Run a function in a transaction, perhaps together with others. Lock a session before."""
-        return await self._run(Task(work, self._commit, session_id))
+    async def write(self, work: Callable[[sqlite3.Connection], T], session_id: str = "", *, deletes: bool = False) -> T:
+        """Run a function in a transaction, perhaps together with others. Lock a session before, and release it if the
+        function `deletes` it.
+        """
+        return await self._run(Task(work, self._commit, session_id, deletes))
 
     async def close(self) -> None:
         """Release all sessions and close the connection, after all earlier tasks; a later call opens it again."""
@@ -147,9 +149,9 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, session_id: str, *, again: bool = False) -> bool:
+    def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
         self._lose_replaced()
-        return self.locks.acquire(session_id, again=again)
+        return self.locks.acquire(session_id, again=again, to_delete=to_delete)
 
     def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """Lock a session, even if its database was gone, and read from it. An error leaves the lock as it was."""
@@ -231,9 +233,9 @@ class SqliteEngine:
         locked = [task for task in tasks if self._has_lock(task)]
         if locked:
             self._write(locked)
-        changed = {task.session_id for task in tasks if task.error is None}
+        deleted = {task.session_id: task.deletes for task in tasks if task.error is None}  # by the last change made
         for task in tasks:
-            if task.has_locked and task.session_id not in changed:
+            if deleted.get(task.session_id, task.has_locked):
                 try:
                     self.release(task.session_id)
                 except (StoreError, *_FAULTS) as problem:
@@ -247,7 +249,7 @@ class SqliteEngine:
         """Lock the session of a task, if it has one. Return False if that failed, which is its result."""
         try:
             if task.session_id:
-                task.has_locked = self.lock(task.session_id)
+                task.has_locked = self.lock(task.session_id, to_delete=task.deletes)
         except (StoreError, OSError) as problem:
             task.fail(problem)
             return False

@@ -14,7 +14,7 @@ import socket
 import stat
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -42,7 +42,7 @@ class SessionLocks:
     def held(self) -> bool:
         return bool(self._held)
 
-    def acquire(self, session_id: str, *, again: bool = False) -> bool:
+    def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
         """Lock a session, with `again` even if its database is gone. Return False if it was locked already. Raise
         `SessionInUse`, or `StoreError` if its database is gone or the file system has no locks.
         """
@@ -54,7 +54,7 @@ class SessionLocks:
         for _ in range(_MAX_ATTEMPTS):
             with suppress(FileNotFoundError):  # another store that closed has removed the folder
                 make_folder(self._folder)
-                self._held[session_id] = _acquired(self._path_of(session_id), session_id)
+                self._held[session_id] = _acquired(self._path_of(session_id), session_id, to_delete=to_delete)
                 return True
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
 
@@ -114,8 +114,8 @@ def lock_holder(path: str) -> str:
     return _describe(holder) if is_held else ""
 
 
-def _acquired(path: str, session_id: str) -> FileLock:
-    """Return a lock, acquired; the folder of its file exists."""
+def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
+    """Return a lock, acquired; the folder of its file exists. `to_delete`: a full disk is no reason against it."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.lstat(path).st_mode):
             raise StoreError(f"{path} is no file, so it cannot be locked; move it away")
@@ -140,14 +140,19 @@ def _acquired(path: str, session_id: str) -> FileLock:
             ) from problem
     else:
         raise SessionInUse(session_id, "another process")
-    holder = {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
-    with suppress(OSError), open(os.open(path, os.O_WRONLY | os.O_TRUNC | _SAFE_FLAGS), "w") as file:
-        json.dump(holder, file)  # on a full disk, others do not learn the name
+    try:
+        with suppress(OSError) if to_delete else nullcontext():  # it only names the holder
+            _write_holder(path)
+    except BaseException:
+        lock.release()
+        raise
     return lock
+
+
+def _write_holder(path: str) -> None:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    with open(os.open(path, os.O_WRONLY | os.O_TRUNC | _SAFE_FLAGS), "w") as file:
+        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
 
 
 def _read_holder(path: str) -> dict[str, Any]:

@@ -320,8 +320,8 @@ class SqliteStore(DatabaseStore):
             return is_erase_pending(db)
 
         engine = self._engine_of(session_id)
-        is_pending = await engine.write(work, session_id)
-        await self.release(session_id)
+        is_pending = await engine.write(work, session_id, deletes=True)
+        self._forget(session_id)
         if is_pending:
             await _erase(engine)
 

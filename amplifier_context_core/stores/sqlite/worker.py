@@ -30,6 +30,7 @@ class Task:
     # Executes writing tasks in one transaction, and sets their results; None: `work` runs alone.
     commit: Callable[[Sequence[Task]], None] | None = None
     session_id: str = ""  # that a writing task locks
+    deletes: bool = False  # the session, which is then released
     future: asyncio.Future[Any] | None = None  # None if no caller waits
     result: Any = None
     error: BaseException | None = None
