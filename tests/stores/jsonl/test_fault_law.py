@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -22,86 +21,69 @@ import pytest
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import ContextError
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.stores.jsonl.crashes import using
+from tests.stores.jsonl.faults import READING, WRITING, FaultyOs, using
 from tests.stores.jsonl.files import Files, fast_folder
 
 DEADLINE = 10.0  # seconds a call may take
 CONFIG = load_config({"max_tokens": 700, "token_counter": "heuristic"})
-OPENING = frozenset(["open"])
-READING = frozenset(["pread", "fstat", "lstat", "stat"])
-WRITING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "fchmod"])
-
-
-class RandomlyFaultyOs:
-    """The module `os`, with calls that fail at random while `rate` is above 0. A failing write is cut short."""
-
-    def __init__(self, chance: random.Random) -> None:
-        self.chance, self.rate, self.failed = chance, 0.0, 0
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name in OPENING:
-            return self._failing(name, real, (errno.EMFILE, errno.EMFILE, errno.EIO, errno.ENOSPC))
-        if name in READING:
-            return self._failing(name, real, (errno.EIO,))
-        return self._failing(name, real, (errno.ENOSPC, errno.EIO)) if name in WRITING else real
-
-    def _failing(self, name: str, real: Callable[..., Any], codes: tuple[int, ...]) -> Callable[..., Any]:
-        def call(*arguments: Any, **more: Any) -> Any:
-            if not self.rate or self.chance.random() >= self.rate:
-                return real(*arguments, **more)
-            self.failed += 1
-            if name in ("write", "pwrite"):
-                real(arguments[0], arguments[1][: self.chance.randrange(len(arguments[1]) + 1)], *arguments[2:])
-            code = self.chance.choice(codes)
-            raise OSError(code, os.strerror(code))
-
-        return call
+CODES = dict.fromkeys(WRITING, (errno.ENOSPC, errno.EIO)) | dict.fromkeys(READING, (errno.EIO,))
+CODES["open"] = (errno.EMFILE, errno.EMFILE, errno.EIO, errno.ENOSPC)
+SHARES = {"add": 30, "together": 8, "edit": 22, "view": 15, "forget": 18, "interrupt": 3, "clear": 1, "search": 3}
+SHARES["archive"] = 3
 
 
 class Trial:
     """One session under random faults.
 
     Attributes:
+        rate: share of the system's calls that fail.
         keys: the text that only one message holds, by its mark.
         ended: how calls ended, by their kind.
     """
 
-    def __init__(self, root: Path, seed: int, faults: RandomlyFaultyOs) -> None:
-        self.root, self.seed, self.faults = root, seed, faults
-        self.chance = random.Random(seed)
+    def __init__(self, root: Path, seed: int, ended: dict[str, list[bool]]) -> None:
+        self.root, self.seed, self.ended = root, seed, ended
+        self.chance, self.rate = random.Random(seed), 0.0
+        faults = random.Random(-seed)
+        self.os = FaultyOs(
+            lambda name: faults.choice(CODES[name]) if self.rate and faults.random() < self.rate else 0, faults.random
+        )
         self.keys: dict[str, str] = {}
-        self.ended: dict[str, list[bool]] = {}
         self.written = 0
         self.manager = self._opened()
+        self.calls: dict[str, Callable[[], Awaitable[object]]] = {
+            "add": self._add,
+            "together": self._together,
+            "edit": self._edit,
+            "view": lambda: self.manager.get_messages_for_request(),
+            "forget": self._forget,
+            "interrupt": lambda: self.manager.interrupt(),
+            "clear": lambda: self.manager.clear(),
+            "search": lambda: self.manager.search("word"),
+            "archive": lambda: self.manager.store.archived("s"),
+        }
 
     async def run(self, calls: int, openings: int) -> None:
         """Make calls while the system fails. Compare memory and files after each of several openings."""
         for number in range(openings):
             for _ in range(5):  # something to edit and to forget
                 await self._add()
-            self.faults.rate = self.chance.choice((0.01, 0.03, 0.1, 0.3))
-            for _ in range(calls):
-                await self._call()
+            self.rate = self.chance.choice((0.01, 0.03, 0.1, 0.3))
+            for name in self.chance.choices([*SHARES], [*SHARES.values()], k=calls):
+                await self._ends(name, self.calls[name])
+                self._learn()
             if number % 2:
                 await self._ends("close", self.manager.close)
-            self.faults.rate = 0.0
+            self.rate = 0.0
             held = await self._texts()
             await self._ends("close", self.manager.close, surely=True)
             self.manager = self._opened()
             assert await self._texts() == held, f"seed {self.seed}: memory and files differ"
         await self.manager.close()
 
-    async def _call(self) -> None:
-        name = self.chance.choices(
-            ("add", "together", "edit", "view", "forget", "interrupt", "clear", "search", "archive"),
-            (30, 8, 22, 15, 18, 3, 1, 3, 3),
-        )[0]
-        await self._ends(name, getattr(self, f"_{name}"))
-        self._learn()
-
     async def _ends(self, name: str, call: Callable[[], Awaitable[object]], *, surely: bool = False) -> None:
         """Fail unless a call ends in time, by returning or, without `surely`, by an error of ours."""
+        is_done = True
         try:
             await asyncio.wait_for(call(), DEADLINE)
         except TimeoutError:
@@ -109,9 +91,8 @@ class Trial:
         except ContextError:
             if surely:
                 raise
-            self.ended.setdefault(name, []).append(False)
-        else:
-            self.ended.setdefault(name, []).append(True)
+            is_done = False
+        self.ended.setdefault(name, []).append(is_done)
 
     # -- calls ------------------------------------------------------------------------------------------------------
 
@@ -127,29 +108,15 @@ class Trial:
     async def _edit(self) -> None:
         messages = await self.manager.get_messages()
         place = self.chance.randrange(len(messages) + 1)
-        put = self.chance.choice(([], [self._message()], [self._message(), self._message()]))
+        put = [self._message() for _ in range(self.chance.randrange(3))]
         await self.manager.set_messages([*messages[:place], *put, *messages[place + self.chance.randrange(3) :]])
-
-    async def _view(self) -> None:
-        await self.manager.get_messages_for_request()
 
     async def _forget(self) -> None:
         marks = self.chance.sample(sorted(self.keys), min(len(self.keys), self.chance.randrange(1, 3)))
-        erased = await self.manager.forget(marks)
-        kept = [name for name in erased if self._on_disk(self.keys.get(name, "no such text"))]
-        assert not kept, f"seed {self.seed}: {kept} were forgotten and are on disk"
-
-    async def _interrupt(self) -> None:
-        await self.manager.interrupt()
-
-    async def _clear(self) -> None:
-        await self.manager.clear()
-
-    async def _search(self) -> None:
-        await self.manager.search("word")
-
-    async def _archive(self) -> None:
-        await self.manager.store.archived("s")
+        for name in await self.manager.forget(marks):
+            key = self.keys.get(name, "no such text").encode()
+            held = [path.name for path in Files(self.root).main.parent.iterdir() if key in path.read_bytes()]
+            assert not held, f"seed {self.seed}: {name} was forgotten and is in {held}"
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
@@ -167,9 +134,6 @@ class Trial:
             if text.startswith("KEY"):
                 self.keys.setdefault(entry.mark, text.split(" ")[0])
 
-    def _on_disk(self, key: str) -> bool:
-        return any(key.encode() in path.read_bytes() for path in Files(self.root).main.parent.iterdir())
-
     async def _texts(self) -> list[object]:
         await self.manager.load()
         return [(entry.mark, entry.role, entry.message["content"]) for entry in self.manager.history.snapshot()]
@@ -179,13 +143,11 @@ async def law(monkeypatch: pytest.MonkeyPatch, seeds: range, calls: int, opening
     """Run the law on several sessions, and return how their calls ended."""
     ended: dict[str, list[bool]] = {}
     for seed in seeds:
-        faults = RandomlyFaultyOs(random.Random(-seed))
-        with fast_folder() as root, using(monkeypatch, faults):
-            trial = Trial(root, seed, faults)
-            await trial.run(calls, openings)
-        assert faults.failed
-        for name, results in trial.ended.items():
-            ended.setdefault(name, []).extend(results)
+        with fast_folder() as root:
+            trial = Trial(root, seed, ended)
+            with using(monkeypatch, trial.os):
+                await trial.run(calls, openings)
+        assert trial.os.failed
     return ended
 
 

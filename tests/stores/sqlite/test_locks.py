@@ -15,7 +15,7 @@ from amplifier_context_testing.contract.samples import entries, entry
 
 
 async def test_a_folder_of_locks_that_another_store_removes_while_it_is_made_is_made_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     removed: list[Path] = []
     chmod = Path.chmod
@@ -27,37 +27,35 @@ async def test_a_folder_of_locks_that_another_store_removes_while_it_is_made_is_
         chmod(self, mode, **more)
 
     monkeypatch.setattr(Path, "chmod", after_it_is_gone)
-    store = SqliteStore(path)
     await store.append("s", entries(1, 2))
     assert removed
     assert (await store.extent("s")).length == 2
-    await store.close()
 
 
-@pytest.mark.parametrize("change", ["append", "open", "fork"])
-async def test_a_change_that_fails_leaves_its_session_free(path: Path, change: str) -> None:
-    store, other = SqliteStore(path), SqliteStore(path)
+async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock(
+    path: Path, store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
     await other.append("t", entries(1, 1, session_id="t"))
     bad = entry(1)
     bad.message["content"] = b"no JSON"
-    if change == "append":
-        with pytest.raises(TypeError):
-            await store.append("s", [bad])
-    elif change == "fork":
-        with pytest.raises(StoreError):
-            await store.fork("t", "s", 9)
-    else:
-        (tmp := path.with_name("sessions.db.repaired")).touch()
-        with pytest.raises(StoreError, match="interrupted"):
-            await store.open("s")
-        tmp.unlink()
+    with pytest.raises(TypeError):
+        await store.append("s", [bad])
+    with pytest.raises(StoreError):
+        await store.fork("t", "s", 9)
+    await store.close()
+    (interrupted := path.with_name("sessions.db.repaired")).touch()
+    with pytest.raises(StoreError, match="interrupted"):
+        await store.open("s")
+    interrupted.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(filelock.FileLock, "_acquire", refuse)
+        with pytest.raises(StoreError, match=f"session 's' cannot be locked: the file system of {path}.* has no locks"):
+            await store.append("s", entries(1, 1))
     await other.open("s")
     await other.close()
-    await store.close()
-
-
-async def test_closed_and_deleted_sessions_leave_no_lock_behind(path: Path) -> None:
-    store = SqliteStore(path)
     for name in "abc":
         await store.append(name, entries(1, 1, session_id=name))
     await store.delete("a")
@@ -66,16 +64,3 @@ async def test_closed_and_deleted_sessions_leave_no_lock_behind(path: Path) -> N
     assert len(list(folder.iterdir())) == 1
     await store.close()
     assert not folder.exists()
-
-
-async def test_a_file_system_without_locks_is_an_error_that_says_so(
-    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(filelock.FileLock, "_acquire", refuse)
-        with pytest.raises(StoreError, match=f"session 's' cannot be locked: the file system of {path}.* has no locks"):
-            await store.append("s", entries(1, 1))
-    await store.append("s", entries(1, 1))
