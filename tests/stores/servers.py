@@ -59,6 +59,7 @@ class PrivateServer(Protocol):
     """A server of the test's own."""
 
     port: int
+    folder: Path
 
     @property
     def url(self) -> str: ...
@@ -180,12 +181,14 @@ class PrivateRedis:
             self._process = None
 
     def freeze(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(number)
 
     def await_cluster(self) -> None:
         """Wait until this node reports that its cluster is complete."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
@@ -19,97 +21,79 @@ from tests.stores.proxy import proxied
 from tests.stores.servers import with_parameters
 
 pytestmark = pytest.mark.postgres
+Run = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
-class TestPool:
-    def connections(self, name: str) -> int:
-        (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
-        return int(found[0])
+@asynccontextmanager
+async def running(
+    url: str, kind: type[PostgresPool] = PostgresPool, **options: Any
+) -> AsyncGenerator[tuple[PostgresPool, Run]]:
+    """Yield a pool, and what runs work on its thread."""
+    pool = kind(PostgresStore.from_url(url, **options)._key)
+    async with asyncio.timeout(60):
+        yield pool, pool.loop_thread.run
+    await pool.loop_thread.run(pool.stop())
+    pool.loop_thread.stop()
 
-    async def test_stores_of_one_url_share_a_few_connections_and_leave_none(self, url: str, schema: str) -> None:
-        url = with_parameters(url, application_name=schema, pool_size=3)
-        stores = [PostgresStore.from_url(url) for _ in range(16)]
-        await asyncio.gather(
-            *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
-        )
-        assert 1 <= self.connections(schema) <= 3
-        for store in stores[1:]:
-            await store.close()
-        assert_same(await stores[0].read("s9"), entries(1, 5))
-        await stores[0].close()
-        for _ in range(3_000):
-            if not self.connections(schema):
-                return
+
+def connections(name: str) -> int:
+    (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
+    return int(found[0])
+
+
+async def test_stores_of_one_url_share_a_few_connections_and_leave_none(url: str, schema: str) -> None:
+    url = with_parameters(url, application_name=schema, pool_size=3)
+    stores = [PostgresStore.from_url(url) for _ in range(16)]
+    await asyncio.gather(
+        *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
+    )
+    assert 1 <= connections(schema) <= 3
+    for store in stores[1:]:
+        await store.close()
+    assert_same(await stores[0].read("s9"), entries(1, 5))
+    await stores[0].close()
+    async with asyncio.timeout(60):
+        while connections(schema):
             await asyncio.sleep(0.02)
-        pytest.fail("connections are left over")
 
-    @pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
-    async def test_durability_is_set_on_the_server(self, url: str, durability: Any, setting: str) -> None:
-        store = PostgresStore.from_url(url, durability=durability)
-        pool = PostgresPool(store._key)
-        await pool.loop_thread.run(pool.ask("SELECT 1", {}))
-        assert await pool.loop_thread.run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
 
-    async def test_many_statements_may_take_longer_than_a_silent_server(self, url: str) -> None:
-        pool = PostgresPool(PostgresStore.from_url(with_parameters(url, statement_timeout=1))._key)
+@pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
+async def test_durability_is_set_on_the_server(url: str, durability: Any, setting: str) -> None:
+    async with running(url, durability=durability) as (pool, run):
+        await run(pool.ask("SELECT 1", {}))
+        assert await run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
+
+
+async def test_many_statements_may_take_longer_than_a_silent_server(url: str) -> None:
+    async with running(with_parameters(url, statement_timeout=1)) as (pool, run):
 
         async def work(connection: Connection) -> int:
             for _ in range(5):  # 2.5 s; after 2 s of silence a server is disconnected
                 await pool.execute(connection, "SELECT pg_sleep(0.5)", {})
             return 5
 
-        assert await pool.loop_thread.run(pool.run(work)) == 5
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
+        assert await run(pool.run(work)) == 5
 
-    async def test_callers_of_a_pool_that_gets_no_connection_are_told_why(
-        self, url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Not after the statement timeout, for which they would wait if all connections were busy."""
-        with proxied(5432) as proxy:
-            at_proxy = with_parameters(url.replace(":5432", f":{proxy.port}"), statement_timeout=600)
-            pool = PostgresPool(PostgresStore.from_url(at_proxy)._key)
-            opened = psycopg_pool.AsyncConnectionPool.open
 
-            async def refused(self: Any, *arguments: Any) -> None:
-                proxy.refuse()
-                await opened(self, *arguments)
+async def test_callers_of_a_pool_that_gets_no_connection_are_told_why(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the statement timeout, for which they would wait if all connections were busy."""
+    with proxied(5432) as proxy:
+        at_proxy = with_parameters(url.replace(":5432", f":{proxy.port}"), statement_timeout=600)
+        opened = psycopg_pool.AsyncConnectionPool.open
 
-            monkeypatch.setattr(psycopg_pool.AsyncConnectionPool, "open", refused)
-            async with asyncio.timeout(60):
-                with pytest.raises(StoreError, match="cannot be reached"):
-                    await pool.loop_thread.run(pool.ask("SELECT 1", {}))
-                proxy.accept()
-                monkeypatch.undo()
-                assert await pool.loop_thread.run(pool.ask("SELECT 1", {})) == [(1,)]
-            await pool.loop_thread.run(pool.stop())
-            pool.loop_thread.stop()
+        async def refused(self: Any, *arguments: Any) -> None:
+            proxy.refuse()
+            await opened(self, *arguments)
 
-    async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(self, url: str) -> None:
-        pool = FullPool(PostgresStore.from_url(with_parameters(url, pool_size=2))._key)
-        held, released = asyncio.Event(), asyncio.Event()
-
-        async def hold(connection: Connection) -> str:
-            held.set()
-            await released.wait()
-            return "released"
-
-        async def both() -> list[Any]:
-            holding = asyncio.create_task(pool.run(hold))
-            await held.wait()
-            waiting = asyncio.create_task(pool.ask("SELECT 1", {}))
-            while pool.refusals < 2:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # for the pool to give up
-            released.set()
-            return await asyncio.gather(holding, waiting)
-
-        async with asyncio.timeout(60):
-            assert await pool.loop_thread.run(both()) == ["released", [(1,)]]
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
+        monkeypatch.setattr(psycopg_pool.AsyncConnectionPool, "open", refused)
+        async with running(at_proxy) as (pool, run):
+            with pytest.raises(StoreError, match="cannot be reached"):
+                await run(pool.ask("SELECT 1", {}))
+            proxy.accept()
+            monkeypatch.undo()
+            assert await run(pool.ask("SELECT 1", {})) == [(1,)]
 
 
 class FullPool(PostgresPool):
@@ -123,3 +107,26 @@ class FullPool(PostgresPool):
             raise psycopg.OperationalError("too many connections")
         self.left -= 1
         await super()._configure(connection)
+
+
+async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(url: str) -> None:
+    held, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(connection: Connection) -> str:
+        held.set()
+        await released.wait()
+        return "released"
+
+    async with running(with_parameters(url, pool_size=2), FullPool) as (pool, run):
+
+        async def both() -> list[Any]:
+            holding = asyncio.create_task(pool.run(hold))
+            await held.wait()
+            waiting = asyncio.create_task(pool.ask("SELECT 1", {}))
+            while pool.refusals < 2:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # for the pool to give up
+            released.set()
+            return await asyncio.gather(holding, waiting)
+
+        assert await run(both()) == ["released", [(1,)]]

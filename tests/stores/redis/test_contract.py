@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.store_contract import CheckContract, SoakContract, StoreContract, WriterContract
 from tests.stores.server_contract_connections import ConnectionLossContract, OutageContract
-from tests.stores.server_contract_leases import LeaseContract, WriterProcessContract
-from tests.stores.server_fixtures import OnPrivateServer, OnSharedServer, ServerKind
-from tests.stores.servers import REDIS, PrivateRedis
+from tests.stores.server_contract_leases import LeaseContract
+from tests.stores.server_fixtures import OnPrivateServer, OnSharedServer
+from tests.stores.servers import PrivateRedis
 
 pytestmark = pytest.mark.redis
 
-KIND = ServerKind(
-    store=RedisStore.from_url,
-    url=REDIS,
-    port=6379,
-    parameter="prefix",
-    private=PrivateRedis,
-    private_url="redis://127.0.0.1:{port}/0",
-    timeouts="socket_timeout={seconds}&socket_connect_timeout=2",
-)
-
-
-@pytest.fixture
-def name(prefix: str) -> str:
-    return prefix
-
 
 class OnRedis(OnSharedServer):
-    kind = KIND
+    backend = "redis"
+
+    @pytest.fixture
+    def name(self, prefix: str) -> str:
+        return prefix
 
 
 class TestRedisStore(OnRedis, StoreContract, WriterContract, CheckContract):
@@ -50,9 +38,5 @@ class TestRedisLeases(OnRedis, LeaseContract):
     pass
 
 
-class TestRedisWriterProcesses(OnRedis, WriterProcessContract):
-    pass
-
-
 class TestRedisOutages(OnPrivateServer, OutageContract):
-    kind = KIND
+    backend, private, timeouts = "redis", PrivateRedis, "socket_timeout={seconds}&socket_connect_timeout=2"

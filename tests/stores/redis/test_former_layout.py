@@ -11,7 +11,6 @@ import pytest
 from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.servers import drop_prefix
 
 pytestmark = pytest.mark.redis
 
@@ -34,15 +33,22 @@ def former(client: Any, prefix: str) -> Any:
             case _:
                 client.set(key, value)
     client.hset(f"{{{prefix}:leased}}:meta", "expires", FAR)
-    yield client
-    drop_prefix(prefix)
+    return client
 
 
 async def seqs(store: Store, session_id: str) -> list[int]:
     return [one.seq for one in await store.read(session_id)]
 
 
-async def test_a_session_is_read_without_being_opened(store: Store, former: Any, prefix: str) -> None:
+@pytest.mark.parametrize("first", ["extent", "find", "archived", "load_checkpoint", "delete"])
+async def test_the_first_call_carries_a_session_over_without_opening_it(
+    store: Store, former: Any, prefix: str, first: str
+) -> None:
+    await getattr(store, first)("s", *([[3]] if first == "find" else []))
+    if first == "delete":
+        assert former.keys(f"{{{prefix}:s}}:*") == []
+        assert "s" not in former.zrange(f"{prefix}:sessions", 0, -1)
+        return
     assert await store.extent("s") == Extent(7, 11)
     assert await seqs(store, "s") == [1, 3, 4, 5, 9, 10, 11]
     assert [one.seq for one in await store.archived("s")] == [6, 7, 8]
@@ -52,13 +58,9 @@ async def test_a_session_is_read_without_being_opened(store: Store, former: Any,
     assert former.keys(f"{{{prefix}:s}}:*") == [f"{{{prefix}:s}}:session"]
 
 
-@pytest.mark.parametrize("read", ["find", "archived", "load_checkpoint", "delete"])
-async def test_any_call_carries_a_session_over(store: Store, former: Any, prefix: str, read: str) -> None:
-    await getattr(store, read)("s", *([[3]] if read == "find" else []))
-    assert former.keys(f"{{{prefix}:s}}:*") == ([] if read == "delete" else [f"{{{prefix}:s}}:session"])
-
-
-async def test_a_session_goes_on_and_its_quarantine_is_erased(store: Store, former: Any, prefix: str) -> None:
+async def test_a_session_goes_on_its_quarantine_is_erased_and_all_are_listed(
+    store: Store, former: Any, prefix: str
+) -> None:
     key = f"{{{prefix}:s}}:session"
     await store.append("s", entries(12, 13))
     assert former.hget(key, "d:0") == "garbage"
@@ -69,40 +71,24 @@ async def test_a_session_goes_on_and_its_quarantine_is_erased(store: Store, form
     assert "garbage" not in former.hvals(key)
     await store.fork("s", "other child")
     assert await seqs(store, "other child") == [1, 3, 4, 5, 9, 10, 14]
-
-
-async def test_all_sessions_are_listed(store: Store, former: Any, prefix: str) -> None:
     former.hset(f"{{{prefix}:leased}}:meta", "expires", 1)
-    assert sorted((one.session_id, one.length) for one in await store.sessions()) == [
-        ("child", 4),
-        ("empty", 0),
-        ("leased", 1),
-        ("s", 7),
-    ]
-    await store.delete("s")
-    assert "s" not in former.zrange(f"{prefix}:sessions", 0, -1)
+    listed = sorted((one.session_id, one.length) for one in await store.sessions())
+    assert listed == [("child", 4), ("empty", 0), ("leased", 1), ("other child", 7), ("s", 7)]
 
 
-async def test_a_session_that_a_process_of_that_version_holds_is_in_use(store: Store, former: Any, prefix: str) -> None:
+async def test_what_cannot_be_carried_over_is_refused_and_what_was_lost_before_is_logged(
+    store: Store, former: Any, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for call in (store.open("leased"), store.read("leased"), store.append("leased", entries(2, 2))):
         with pytest.raises(SessionInUse, match="pid 1 on recorder, with an earlier version"):
             await call
     assert former.hget(f"{{{prefix}:leased}}:meta", "expires") == str(FAR)
-
-
-async def test_a_session_of_an_earlier_layout_is_refused_with_the_version_that_reads_it(
-    store: Store, former: Any, prefix: str
-) -> None:
-    former.hdel(f"{{{prefix}:s}}:meta", "length")
+    former.delete(f"{{{prefix}:s}}:entries")
+    length = former.hget(f"{{{prefix}:s}}:meta", "length")
+    former.hdel(f"{{{prefix}:s}}:meta", "length")  # of a layout before that
     for call in (store.open("s"), store.read("s")):
         with pytest.raises(StoreError, match="commit 37ba2a6"):
             await call
-    assert former.exists(f"{{{prefix}:s}}:meta")
-
-
-async def test_what_was_lost_before_is_logged(
-    store: Store, former: Any, prefix: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    former.delete(f"{{{prefix}:s}}:entries")
+    former.hset(f"{{{prefix}:s}}:meta", "length", length)
     assert await store.open("s") == Extent(0, 11)
     assert "7 of 7 messages are gone" in caplog.text
