@@ -42,10 +42,8 @@ SECOND = 10_000  # a node of a Redis cluster listens on a second port, this far 
 
 
 def free_port() -> int:
-    """Return a port that is free, together with its second port.
-
-    Both are below the ports that the system gives to clients (from 32,768 on Linux): there, any connection of the last
-    minute may keep a server from its port.
+    """Return a port that is free, together with its second port. Both are below the ports that the system gives to
+    clients (from 32,768 on Linux): there, any connection of the last minute may keep a server from its port.
     """
     for port in random.sample(range(10_000, 20_000), 100):
         with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as second:

@@ -178,22 +178,3 @@ def test_an_ordinary_entry_has_no_extra_and_an_odd_one_is_read_as_far_as_possibl
     read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert read.message == entry(7).message
     assert (read.session_id, read.created) == ("s", entry(7).created)
-
-
-LONG = 123456789012345678901234567890
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"-{LONG}",
-        f"[1,{LONG}]",
-        f'{{"n": -{LONG}}}',
-        f'{{"n":\r\n{LONG}}}',
-        f'{{"id":"toolu_{LONG}","n":{LONG}}}',
-        f'{{"id":"{LONG}","n":[{LONG}]}}',
-    ],
-)
-def test_integers_beyond_64_bits_are_exact_anywhere(text: str) -> None:
-    assert loads(text) == json.loads(text)
-    assert loads(text.encode()) == json.loads(text)

@@ -8,7 +8,6 @@ from urllib.parse import quote
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.entry import Entry
@@ -237,37 +236,3 @@ async def test_a_vector_of_a_message_that_is_erased_meanwhile_is_not_kept(
     await store.save_vectors("s", "m", [vector_of(one) for one in history])
     assert await store.vectors("s", "m") == [vector_of(history[0])]
     await other.close()
-
-
-# What commit 37ba2a6 created besides.
-FORMER_INDEX = (
-    "ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0",
-    "CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english)",
-    "CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default)",
-    "CREATE TABLE search (session bigint, place integer, part integer, words tsvector)",
-    "CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 1024)",
-    "INSERT INTO search VALUES (1, 0, 0, to_tsvector('q1qsecretword'))",
-)
-
-
-async def test_the_index_of_a_former_version_is_dropped_and_its_sessions_are_searched() -> None:
-    schema = own_name()
-    url = with_parameters(POSTGRES, schema=schema)
-    store = PostgresStore.from_url(url)
-    try:
-        await store.append("s", [entry(1, "a secretword of the heron"), entry(2, "a goose")])
-        await store.close()
-        for statement in FORMER_INDEX:
-            ask(statement, schema)
-        ask("UPDATE migrations SET version = %s", schema, FORMER_VERSION)
-        store = PostgresStore.from_url(url)
-        resumed = ContextManager(load_config({"token_counter": "heuristic"}), session_id="s", store=store)
-        assert await resumed.search("herons") == ["m1"]
-        assert await resumed.search("goose") == ["m2"]
-        await resumed.close()
-        assert ask("SELECT max(version) FROM migrations", schema) == [(VERSION,)]
-        left = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relname LIKE 'search%%'"
-        assert ask(left, schema, schema) == []
-    finally:
-        await store.close()
-        drop_schema(schema)

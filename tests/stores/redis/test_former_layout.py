@@ -1,4 +1,6 @@
-"""Sessions as commit 37ba2a6 kept them, recorded with its code, are carried over once."""
+"""Sessions as commit 37ba2a6 kept them, recorded with its code. That all they hold is carried over is a test of
+`tests/data/test_stored.py`.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +42,6 @@ async def seqs(store: Store, session_id: str) -> list[int]:
     return [one.seq for one in await store.read(session_id)]
 
 
-@pytest.mark.parametrize("first", ["extent", "find", "archived", "load_checkpoint", "delete"])
-async def test_the_first_call_carries_a_session_over_without_opening_it(
-    store: Store, former: Any, prefix: str, first: str
-) -> None:
-    await getattr(store, first)("s", *([[3]] if first == "find" else []))
-    if first == "delete":
-        assert former.keys(f"{{{prefix}:s}}:*") == []
-        assert "s" not in former.zrange(f"{prefix}:sessions", 0, -1)
-        return
-    assert await store.extent("s") == Extent(7, 11)
-    assert await seqs(store, "s") == [1, 3, 4, 5, 9, 10, 11]
-    assert [one.seq for one in await store.archived("s")] == [6, 7, 8]
-    assert await store.load_checkpoint("s") == b"a checkpoint"
-    assert [one.seq for one in await store.find("s", [2, 3, 9, 11])] == [3, 9, 11]
-    assert await store.verify("s") == []  # type: ignore[attr-defined]
-    assert former.keys(f"{{{prefix}:s}}:*") == [f"{{{prefix}:s}}:session"]
-
-
 async def test_a_session_goes_on_its_quarantine_is_erased_and_all_are_listed(
     store: Store, former: Any, prefix: str
 ) -> None:
@@ -74,6 +58,9 @@ async def test_a_session_goes_on_its_quarantine_is_erased_and_all_are_listed(
     former.hset(f"{{{prefix}:leased}}:meta", "expires", 1)
     listed = sorted((one.session_id, one.length) for one in await store.sessions())
     assert listed == [("child", 4), ("empty", 0), ("leased", 1), ("other child", 7), ("s", 7)]
+    await store.delete("child")
+    assert former.keys(f"{{{prefix}:child}}:*") == []
+    assert "child" not in former.zrange(f"{prefix}:sessions", 0, -1)
 
 
 async def test_what_cannot_be_carried_over_is_refused_and_what_was_lost_before_is_logged(
