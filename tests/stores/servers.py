@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 import pytest
@@ -225,6 +225,14 @@ def drop_schema(schema: str, url: str = POSTGRES) -> None:
     """Drop a schema with all its tables."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(psycopg.sql.Identifier(schema)))
+
+
+def ask(query: str, schema: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement about the tables of a schema."""
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("SET search_path TO {}").format(psycopg.sql.Identifier(schema)))
+        found = connection.execute(query.encode(), values)
+        return found.fetchall() if found.description else []
 
 
 def empty_schema(schema: str, url: str = POSTGRES) -> None:

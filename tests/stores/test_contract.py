@@ -1,4 +1,4 @@
-"""The store contract itself: it asks every method, and is not fooled."""
+"""The store contract itself: it asks every method, and is not fooled. The reference store keeps it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing.store_contract import StoreContract, WriterContract
+from amplifier_context_testing.store_contract import MakeStore, StoreContract, WriterContract
 
 
 class AppendsOneByOne(MemoryStore):
@@ -68,3 +68,18 @@ def test_every_claim_is_an_own_sentence() -> None:
         assert len(seen) > 10
     both = {name for name in dir(StoreContract) if name.startswith("test_")}
     assert not both & {name for name in dir(WriterContract) if name.startswith("test_")}
+
+
+class TestMemoryStore(StoreContract):
+    persistent = False
+    tick = 0.0
+    examples = 1  # it is what histories are compared with
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        only = MemoryStore()
+
+        async def make() -> Store:
+            return only
+
+        return make

@@ -17,8 +17,7 @@ from amplifier_context_core import open_store
 from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.files import begin
-from tests.stores.other_process import running
+from tests.stores.jsonl.files import begin, running
 
 
 @pytest.fixture(params=["jsonl:{}/deep/er/sessions", "sqlite:{}/deep/er/sessions.db"], ids=["jsonl", "sqlite"])

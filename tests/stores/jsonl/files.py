@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
@@ -40,6 +42,16 @@ async def begin(store: Store, session_id: str = "s") -> None:
     await store.append(session_id, entries(13, 13, session_id=session_id))
     await store.replace(session_id, 10, [])
     await store.save_checkpoint(session_id, 4, b"four")
+
+
+@contextmanager
+def running(code: str, argument: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run code in another process. It prints `ready`, then reads standard input, which ends with the block."""
+    command = [sys.executable, "-c", code, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from amplifier_context_core.stores import Extent, MemoryStore, Repair, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import whole
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.faults import each_fault, using
+from tests.stores.jsonl.crashes import each_fault, using
 from tests.stores.jsonl.files import Files, begin
 
 # Recorded with that commit: `begin` in each; in the last two, a crash came before an edit was applied.

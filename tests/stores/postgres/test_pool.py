@@ -1,24 +1,29 @@
-"""The pool of connections."""
+"""The pool of connections; errors of PostgreSQL and of its driver become ours, with advice and no content."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import psycopg_pool
 import pytest
+from psycopg import errors as pg
+from psycopg import sql
 
-from amplifier_context_core import StoreError
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Store
 from amplifier_context_servers.postgres_server.pool import Connection, PostgresPool
 from amplifier_context_servers.postgres_server.store import PostgresStore
+from amplifier_context_servers.postgres_server.url import parse_store_url
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.postgres.tables import ask
 from tests.stores.proxy import proxied
-from tests.stores.servers import with_parameters
+from tests.stores.servers import POSTGRES, ask, with_parameters
 
 pytestmark = pytest.mark.postgres
 Run = Callable[[Awaitable[Any]], Awaitable[Any]]
@@ -130,3 +135,96 @@ async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_ot
             return await asyncio.gather(holding, waiting)
 
         assert await run(both()) == ["released", [(1,)]]
+
+
+pytestmark = pytest.mark.postgres
+FAILED = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: '
+PASSWORD = 'FATAL:  password authentication failed for user "some_user"'
+# What libpq 18 and psycopg 3.3 report, and what of it the error quotes.
+LIBPQ_TEXTS = {
+    "closed": (
+        (
+            f"{FAILED}server closed the connection unexpectedly\n"
+            "\tThis probably means the server terminated abnormally\n"
+            "\tbefore or while processing the request."
+        ),
+        "failed: server closed the connection unexpectedly; check that it is running and that the URL is right",
+    ),
+    "password": (
+        f'{FAILED}{PASSWORD}\nconnection to server at "127.0.0.1", port 5432 failed: {PASSWORD}',
+        f"{PASSWORD}; check user and password",
+    ),
+    "role": (
+        f'{FAILED}FATAL:  role "some_user" does not exist',
+        'role "some_user" does not exist; check user and password',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
+def test_the_line_of_libpq_with_the_reason_is_quoted(url: str, text: str, quoted: str) -> None:
+    pool = PostgresPool(parse_store_url(url, "fsync")[0])
+    assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
+
+
+async def test_a_missing_database_is_reported_as_missing_and_of_several_hosts_one(url: str) -> None:
+    hosts = "postgresql://127.0.0.1:1,127.0.0.1:2/test"
+    for at, text in (
+        (urlsplit(url)._replace(path="/no_such_database").geturl(), "make the database"),
+        (hosts, r"port 2 failed: Connection refused; check that it is running"),
+    ):
+        store = PostgresStore.from_url(at)
+        with pytest.raises(StoreError, match=text):
+            await store.read("s")
+        await store.close()
+
+
+async def test_a_change_that_the_server_does_not_make_in_time_or_at_all_is_reported_and_not_made(
+    url: str, schema: str
+) -> None:
+    quick = PostgresStore.from_url(with_parameters(url, statement_timeout=2))
+    await quick.append("s", entries(1, 2))
+    with psycopg.connect(POSTGRES) as connection:
+        name = sql.Identifier(schema, "sessions")
+        connection.execute(sql.SQL("SELECT * FROM {} FOR UPDATE").format(name))
+        with pytest.raises(StoreError, match=r"\?statement_timeout="):
+            await quick.append("s", entries(3, 3))
+        assert_same(await quick.read("s"), entries(1, 2))
+    await quick.append("s", entries(3, 3))
+    await quick.close()
+    reader = PostgresStore.from_url(with_parameters(url, options=quote("-c default_transaction_read_only=on")))
+    assert_same(await reader.read("s"), entries(1, 3))
+    with pytest.raises(StoreError, match="takes no writes"):
+        await reader.append("s", entries(4, 4))
+    assert_same(await reader.read("s"), entries(1, 3))
+    await reader.close()
+
+
+async def test_one_append_that_fails_fails_no_other(store: Store) -> None:
+    """Appends of many sessions go together."""
+    names = [f"s{number}" for number in range(12)]
+    for name in names:
+        await store.append(name, entries(1, 1))
+    made = await asyncio.gather(
+        *(store.append(name, entries(1 + (name != "s7"), 2)) for name in names), return_exceptions=True
+    )
+    assert [name for name, one in zip(names, made, strict=True) if one is not None] == ["s7"]
+    assert [len(await store.read(name)) for name in names] == [1 if name == "s7" else 2 for name in names]
+
+
+def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data() -> None:
+    pool = PostgresPool(PostgresStore.from_url("postgresql://a@127.0.0.1:1/b")._key)
+
+    class Connection:
+        closed = False
+
+        def fileno(self) -> int:
+            raise OSError
+
+    kinds = [kind for _, kind in inspect.getmembers(pg, inspect.isclass) if issubclass(kind, psycopg.Error)]
+    assert len(kinds) > 200
+    for kind in kinds:
+        error = pool._translated(kind('value "a secret" is no good'), Connection())  # type: ignore[arg-type]
+        assert isinstance(error, StoreError)
+        if issubclass(kind, (psycopg.DataError, psycopg.IntegrityError)):
+            assert "secret" not in str(error)

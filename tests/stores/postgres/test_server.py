@@ -20,9 +20,8 @@ from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
 from amplifier_context_testing.contract.vectors import vector_of
 from amplifier_context_testing.store_contract import MakeStore
-from tests.stores.postgres.tables import ask
 from tests.stores.server_contract_damage import DamageContract
-from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
+from tests.stores.servers import POSTGRES, ask, drop_schema, own_name, postgres_is_there, with_parameters
 
 pytestmark = pytest.mark.postgres
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
+import random
 import shutil
 from collections.abc import Callable
 from functools import partial
@@ -19,8 +21,8 @@ from amplifier_context_core.stores.sqlite.schema import replacement
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.other_process import running
-from tests.stores.sqlite.damage import COMMAND, change, emptied, filled, flip, overwritten_page
+from tests.stores.jsonl.files import running
+from tests.stores.sqlite.damage import COMMAND, build, change, damage, emptied, filled, flip, overwritten_page, try_out
 
 
 @pytest.mark.parametrize(
@@ -381,3 +383,27 @@ async def test_a_program_that_comes_during_a_repair_loses_no_message(path: Path,
         assert await exit_code(path) == 0
     assert acknowledged > 3
     assert [one.seq for one in await store.read("visited")][:acknowledged] == [*range(1, acknowledged + 1)]
+
+
+FOUND = [1392, 1963]  # seeds that once broke a promise
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(3_000, marks=pytest.mark.soak)])
+async def test_a_damaged_database_is_reported_and_repaired_and_nothing_in_it_is_altered(
+    tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them, in a soak; a VACUUM has rewritten every other file."""
+    monkeypatch.setattr(logging.root.manager, "disable", logging.WARNING)
+    made = [await build(tmp_path / f"erased-{erased}.db", erased=erased) for erased in (False, True)]
+    (work := tmp_path / "work").mkdir()
+    broken: list[str] = []
+    outcomes: set[str] = set()
+    for seed in (*range(count), *FOUND):
+        data, sessions = made[seed % 2]
+        kind, damaged = damage(data, random.Random(seed))
+        try:
+            outcomes.add(await try_out(work / "sessions.db", damaged, sessions))
+        except Exception as problem:  # noqa: BLE001 - which ones come is the question
+            broken.append(f"seed {seed}, {kind}: {type(problem).__name__}: {problem}")
+    assert broken == []
+    assert outcomes >= {"sound", "refused"}

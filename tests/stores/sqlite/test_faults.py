@@ -23,7 +23,7 @@ from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.other_process import running
+from tests.stores.jsonl.files import running
 from tests.stores.sqlite.damage import change
 
 BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
