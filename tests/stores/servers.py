@@ -22,6 +22,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from amplifier_context_core.stores import open_store
+from amplifier_context_servers.leased.store import LeasedStore
 from tests import places
 
 POSTGRES, REDIS = (os.environ.get(variable) or default for variable, default in places.SERVERS.values())
@@ -31,6 +33,12 @@ def with_parameters(url: str, **parameters: object) -> str:
     """Return a URL with more parameters."""
     more = "&".join(f"{name}={value}" for name, value in parameters.items())
     return f"{url}{'&' if '?' in url else '?'}{more}"
+
+
+def store_of(url: str) -> LeasedStore:
+    store = open_store(url)
+    assert isinstance(store, LeasedStore)
+    return store
 
 
 def own_name() -> str:
@@ -242,6 +250,9 @@ def empty_schema(schema: str, url: str = POSTGRES) -> None:
             for name in ("sessions", "entries", "archive", "damaged", "vectors"):
                 table = psycopg.sql.Identifier(schema, name)
                 connection.execute(psycopg.sql.SQL("DELETE FROM {}").format(table))
+
+
+PRIVATE: dict[str, type[PrivatePostgres | PrivateRedis]] = {"postgresql": PrivatePostgres, "redis": PrivateRedis}
 
 
 @contextlib.contextmanager

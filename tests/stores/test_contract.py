@@ -1,15 +1,31 @@
-"""The store contract itself: it asks every method, and is not fooled. The reference store keeps it."""
+"""Every store keeps the contract, which asks every method and is not fooled."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core.stores import MemoryStore, Store, open_store
 from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing.store_contract import MakeStore, StoreContract, WriterContract
+from amplifier_context_servers.postgres_server import driver as postgres_driver
+from amplifier_context_servers.redis_server import driver as redis_driver
+from amplifier_context_testing.contract.reference import MatchesReference
+from amplifier_context_testing.contract.replace import Replacing
+from amplifier_context_testing.contract.rewrite import Rewriting
+from amplifier_context_testing.store_contract import (
+    CheckContract,
+    MakeStore,
+    SearchContract,
+    SoakContract,
+    StoreContract,
+    StoreFixtures,
+    VectorContract,
+    WriterContract,
+)
+from tests.places import parameters
 
 
 class AppendsOneByOne(MemoryStore):
@@ -83,3 +99,58 @@ class TestMemoryStore(StoreContract):
             return only
 
         return make
+
+
+class OnEachStore(StoreFixtures):
+    @pytest.fixture
+    def make_store(self, url: str) -> MakeStore:
+        async def make() -> Store:
+            return open_store(url)
+
+        return make
+
+
+class TestStores(OnEachStore, StoreContract, WriterContract, CheckContract):
+    pass
+
+
+@pytest.mark.parametrize("backend", parameters("jsonl", "sqlite"), indirect=True)
+class TestSearchableStores(OnEachStore, SearchContract):
+    pass
+
+
+@pytest.mark.parametrize("backend", parameters("jsonl", "sqlite", "postgresql"), indirect=True)
+class TestStoresThatKeepVectors(OnEachStore, VectorContract):
+    pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", parameters("sqlite", "postgresql", "redis"), indirect=True)
+class TestStoresForLong(OnEachStore, SoakContract):
+    pass
+
+
+class TestStoresWithoutArchive(Replacing, Rewriting, MatchesReference):
+    archives = False
+    examples = 10
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        async def make() -> Store:
+            return open_store(f"sqlite:{tmp_path / 'sessions.db'}", archive=False, durability="flush")
+
+        return make
+
+
+PIECES = {"postgresql": (postgres_driver, "_MAX_ROWS", 3), "redis": (redis_driver, "_WINDOW", 7)}
+
+
+@pytest.mark.parametrize("backend", parameters(*PIECES), indirect=True)
+class TestInPieces(OnEachStore, MatchesReference):
+    """Statements that take three rows each, and rows that are read seven at a time."""
+
+    examples = 8
+
+    @pytest.fixture(autouse=True)
+    def pieces(self, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(*PIECES[backend])

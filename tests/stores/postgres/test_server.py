@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from urllib.parse import quote
 
 import pytest
@@ -16,29 +16,11 @@ from amplifier_context_servers.postgres_server import vectors as vectors_module
 from amplifier_context_servers.postgres_server.schema import FORMER_VERSION, VERSION
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
-from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
 from amplifier_context_testing.contract.vectors import vector_of
-from amplifier_context_testing.store_contract import MakeStore
-from tests.stores.server_contract_damage import DamageContract
 from tests.stores.servers import POSTGRES, ask, drop_schema, own_name, postgres_is_there, with_parameters
 
 pytestmark = pytest.mark.postgres
-
-
-class TestInPieces(MatchesReference):
-    """Random histories, with statements that take three rows each."""
-
-    examples = 8
-
-    @pytest.fixture
-    def make_store(self, url: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
-
-        async def make() -> Store:
-            return PostgresStore.from_url(url)
-
-        return make
 
 
 class TestSchema:
@@ -115,36 +97,14 @@ async def test_appends_move_no_index_of_sessions_and_sizes_are_those_of_the_mess
     assert {info.size for info in await store.sessions()} == {size for _, size, _ in kept}
 
 
-class TestDamage(DamageContract):
-    @pytest.fixture
-    def harm(self, schema: str) -> Callable[[], object]:
-        return lambda: ask('UPDATE entries SET message = \'{"role": "us\' WHERE seq = 2', schema)
-
-    @pytest.mark.parametrize(
-        ("damage", "text"),
-        [
-            ("DELETE FROM entries WHERE seq = 2", "5 of them are there"),
-            ("UPDATE entries SET place = 9 WHERE seq = 6", "5 of them are there, and 1 beyond its end"),
-            ("UPDATE sessions SET length = 5", "5 of them are there, and 1 beyond its end"),
-            ("UPDATE sessions SET last_seq = 4", "it holds m6, and its record says that no seq above 4"),
-            ("UPDATE archive SET message = 'no JSON'", "m7 of the archive is damaged"),
-        ],
-    )
-    async def test_what_does_not_fit_together_is_found(self, store: Store, schema: str, damage: str, text: str) -> None:
-        await store.append("s", entries(1, 7))
-        await store.replace("s", 6, [])
-        ask(damage, schema)
-        problems = await store.verify("s")  # type: ignore[attr-defined]
-        assert text in problems[0]
-
-    @pytest.mark.parametrize("given", [[], [entry(9, "gone")]], ids=["nothing", "a message that is not known"])
-    async def test_what_a_former_version_moved_away_is_erased_though_no_seq_is_known(
-        self, store: Store, schema: str, given: list[Entry]
-    ) -> None:
-        await store.append("s", entries(1, 3))
-        ask("INSERT INTO damaged (session, seq, message) SELECT key, 2, 'no JSON' FROM sessions", schema)
-        await store.rewrite("s", given)
-        assert ask("SELECT * FROM damaged", schema) == []
+@pytest.mark.parametrize("given", [[], [entry(9, "gone")]], ids=["nothing", "a message that is not known"])
+async def test_what_a_former_version_moved_away_is_erased_though_no_seq_is_known(
+    store: Store, schema: str, given: list[Entry]
+) -> None:
+    await store.append("s", entries(1, 3))
+    ask("INSERT INTO damaged (session, seq, message) SELECT key, 2, 'no JSON' FROM sessions", schema)
+    await store.rewrite("s", given)
+    assert ask("SELECT * FROM damaged", schema) == []
 
 
 SECRET = "hunter2 is the password"

@@ -23,28 +23,10 @@ from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
-from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import ODD_IDS, entries, entry
-from amplifier_context_testing.store_contract import MakeStore
-from tests.stores.server_contract_damage import DamageContract
 from tests.stores.servers import REDIS, PrivateRedis, private, with_parameters
 
 pytestmark = pytest.mark.redis
-
-
-class TestInPieces(MatchesReference):
-    """Random histories, with rows read seven at a time."""
-
-    examples = 8
-
-    @pytest.fixture
-    def make_store(self, prefix: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(driver_module, "_WINDOW", 7)
-
-        async def make() -> Store:
-            return RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
-
-        return make
 
 
 async def test_scripts_that_the_server_forgot_are_loaded_again(store: Store, client: Any) -> None:
@@ -136,31 +118,6 @@ async def test_what_was_rewritten_is_in_no_key_nor_in_the_append_only_file() -> 
                 await asyncio.sleep(0.02)
         assert len(await store.read("s")) == 3
         await store.close()
-
-
-class TestDamage(DamageContract):
-    @pytest.fixture(params=['2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}', None], ids=repr)
-    def harm(self, request: pytest.FixtureRequest, client: Any, prefix: str) -> Callable[[], object]:
-        key, garbage = f"{{{prefix}:s}}:session", request.param
-        return lambda: client.hdel(key, "e:1") if garbage is None else client.hset(key, "e:1", garbage)
-
-    @pytest.mark.parametrize(
-        ("field", "value", "text"),
-        [
-            ("length", 6, "the message at index 4 is gone"),
-            ("last_seq", 2, "it holds m4, and its record says that no seq above 2"),
-            ("e:2", '9 1 7 \n{"role": "user", "content": "x"}', "m9 at index 2 is not found by its seq"),
-            ("a:0", "garbage", "of the archive is damaged"),
-        ],
-    )
-    async def test_what_does_not_fit_together_is_found(
-        self, store: Store, client: Any, prefix: str, field: str, value: Any, text: str
-    ) -> None:
-        await store.append("s", entries(1, 5))
-        await store.replace("s", 4, [])
-        client.hset(f"{{{prefix}:s}}:session", field, value)
-        problems = await store.verify("s")  # type: ignore[attr-defined]
-        assert text in problems[0]
 
 
 async def test_a_session_that_was_evicted_is_lost_and_goes_on_in_a_fork_of_what_memory_held(
