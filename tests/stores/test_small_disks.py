@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,6 @@ from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.files import CHANGES, Change, begin
 from tests.stores.sqlite.damage import change
-
-BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
 
 
 @pytest.fixture
@@ -45,19 +41,6 @@ def fill(disk: Path, free: int = 0) -> None:
 
 def make_read_only(disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-
-
-@contextmanager
-def largest_file(size: int) -> Generator[None]:
-    """Limit the bytes of a file of this process, like ``ulimit -f``: a write that passes the limit is cut short."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
 
 
 KILLED = """
@@ -130,17 +113,17 @@ async def test_a_repair_for_which_the_disk_has_some_space_is_whole_or_changes_no
     assert repaired > 0
 
 
-async def test_closing_a_database_on_a_full_disk_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "sessions.db")
-    await store.append("s", BIG)
-    error = ""
-    with largest_file(8_192):
-        try:
-            await store.close()
-        except StoreError as problem:
-            error = str(problem)
+async def test_closing_a_database_on_a_full_disk_keeps_what_was_acknowledged(disk: Path) -> None:
+    store, error = SqliteStore(disk / "sessions.db"), ""
+    await store.append("s", [entry(seq, "x" * 90_000) for seq in range(10, 16)])
+    fill(disk)
+    try:
+        await store.close()
+    except StoreError as problem:
+        error = str(problem)
     assert "x" * 100 not in error
-    assert_same(await store.read("s"), BIG)
+    (disk / "filling").unlink()
+    assert_same(await store.read("s"), [entry(seq, "x" * 90_000) for seq in range(10, 16)])
     await store.append("s", entries(20, 21))
     await store.close()
 

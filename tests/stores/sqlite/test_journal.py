@@ -8,21 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores import Repair, Repairable, Store, open_store
+from amplifier_context_core.stores import Repair, Repairable, open_store
 from amplifier_context_core.stores.sqlite import journal
 from amplifier_context_testing.contract.concurrency import Concurrency
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
 from amplifier_context_testing.contract.single_writer import SingleWriter
-from amplifier_context_testing.store_contract import (
-    CheckContract,
-    MakeStore,
-    StoreContract,
-    StoreFixtures,
-    WriterContract,
-)
+from amplifier_context_testing.store_contract import CheckContract, StoreContract, WriterContract
 from tests.stores.jsonl.files import begin
+from tests.stores.test_contract import OnEachStore
 
 MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - {root} /dev/sda1 rw
 30 22 0:26 / /home rw,nosuid - nfs4 server:/home rw,vers=4.2
@@ -116,21 +111,12 @@ async def test_a_journal_of_an_interrupted_commit_is_applied(url: str, tmp_path:
     await store.close()
 
 
-class OnAJournal(StoreFixtures):
-    examples = 10
-
-    @pytest.fixture
-    def make_store(self, url: str) -> MakeStore:
-        async def make() -> Store:
-            return open_store(url)
-
-        return make
-
-
-class TestStoresWithAJournal(OnAJournal, Concurrency, SingleWriter, MatchesReference):
+class TestStoresWithAJournal(OnEachStore, Concurrency, SingleWriter, MatchesReference):
     """Where a journal differs: readers and a writer wait for each other."""
+
+    examples = 10
 
 
 @pytest.mark.soak
-class TestAllOfTheContractWithAJournal(OnAJournal, StoreContract, WriterContract, CheckContract):
-    pass
+class TestAllOfTheContractWithAJournal(OnEachStore, StoreContract, WriterContract, CheckContract):
+    examples = 10
