@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from amplifier_context_core.stores import open_store
 from tests import places
 from tests.stores.servers import drop_prefix, drop_schema, empty_schema, own_name, with_parameters
 
@@ -48,3 +50,10 @@ def url(backend: str, request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"{backend}:{tmp_path / 'sessions'}"
     parameter = places.PARAMETERS[backend]
     return with_parameters(places.server(backend), **{parameter: request.getfixturevalue(parameter)})
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncGenerator[Any]:
+    store = open_store(url)
+    yield store
+    await store.close()

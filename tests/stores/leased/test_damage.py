@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
 from tests.places import MARKS, PARAMETERS
-from tests.stores.servers import REDIS, ask, store_of
+from tests.stores.servers import REDIS, ask
 
 LEFT = [*entries(1, 1), *entries(3, 6)]
 GARBAGE = ('2 1 7 \n{"role": "us', "", "2 1 x \n{}", '2 1 7 {"a\n{"role": "user"}', None)
@@ -49,13 +48,6 @@ def harm(damage: Any, request: pytest.FixtureRequest, backend: str) -> None:
     key, (field, value) = f"{{{name}:s}}:session", damage
     with redis.Redis.from_url(REDIS) as client:
         assert client.hdel(key, field) if value is None else not client.hset(key, field, value)
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncGenerator[LeasedStore]:
-    store = store_of(url)
-    yield store
-    await store.close()
 
 
 def each(damages: dict[str, list[Any]]) -> pytest.MarkDecorator:

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from amplifier_context_servers.redis_server.store import RedisStore
-from tests.stores.servers import REDIS, PrivateRedis, with_parameters
+from tests.stores.servers import REDIS, PrivateRedis
 
 
 @pytest.fixture
@@ -19,11 +19,9 @@ def client(prefix: str) -> Generator[Any]:
         yield client
 
 
-@pytest.fixture
-async def store(prefix: str) -> Any:
-    store = RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
-    yield store
-    await store.close()
+@pytest.fixture(scope="module")
+def backend() -> str:
+    return "redis"
 
 
 @pytest.fixture
