@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -29,10 +30,12 @@ from amplifier_context_core.economics.meter import Meter, Prices
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import seconds_of
+from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.messages.usage import Usage, measured, usage_of
 from amplifier_context_core.outgoing.prefix import RequestPrefix
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.candidate import ViewRequest
 from amplifier_context_core.view.sent_view import SentViews
 from tests.managers import new_manager
 from tests.messages import result, says, user
@@ -52,14 +55,14 @@ def budget(**settings: Any) -> Budget:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000, "token_budget")),
-        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000, "token_budget")),
-        ({"provider": provider(100_000, 8_000)}, Budget(91_000, "provider")),
-        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000, "provider")),
-        ({}, Budget(200_000, "max_tokens")),
-        ({"max_tokens": 200_000}, Budget(200_000, "max_tokens")),
-        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, "token_budget", capped_from=300_000)),
-        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, "provider", capped_from=300_000)),
+        ({"token_budget": 5_000, "provider": provider(100_000)}, Budget(5_000)),
+        ({"token_budget": 5_000, "max_tokens": 200_000}, Budget(5_000)),
+        ({"provider": provider(100_000, 8_000)}, Budget(91_000)),
+        ({"provider": provider(100_000, 8_000), "output_reserve_fraction": 0.5}, Budget(95_000)),
+        ({}, Budget(200_000)),
+        ({"max_tokens": 200_000}, Budget(200_000)),
+        ({"token_budget": 300_000, "max_tokens": 200_000}, Budget(200_000, capped_from=300_000)),
+        ({"provider": provider(301_000), "max_tokens": 200_000}, Budget(200_000, capped_from=300_000)),
     ],
 )
 def test_a_budget_is_the_callers_else_the_providers_else_the_configs_and_a_configured_maximum_caps(
@@ -82,7 +85,7 @@ def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> Non
 )
 def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
     assert provider_window(provider(window), 1.0, 1_000) is None
-    assert budget(provider=provider(window)).source == "max_tokens"
+    assert budget(provider=provider(window)) == budget()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +142,7 @@ class AsyncInfo:
     ids=lambda odd: type(odd).__name__,
 )
 def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> None:
-    assert budget(provider=odd) == Budget(200_000, "max_tokens")
+    assert budget(provider=odd) == Budget(200_000)
     assert (model_of(odd), prices_of(odd), name_of(odd)) == (None, None, "")
 
 
@@ -345,13 +348,15 @@ async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_
     compactor, key = manager.compactor, ("anthropic", "m")
     limits = compactor.limits(1_000, key)
     paused = pause_of(history((says("a"), 0), (user("on"), 301)))
-    broken = [SentViews().break_before(RequestPrefix(), [], paused, ttl) for ttl in (300, 301, 0)]
-    assert broken == [PrefixBreak.COLD, None, None]
+    of_ttl = (replace(limits, cache_ttl=ttl) for ttl in (300, 301, 0))
+    requests = [ViewRequest(each, RequestPrefix(), (), approx_token_counter) for each in of_ttl]
+    assert [SentViews().break_before(each, paused) for each in requests] == [PrefixBreak.COLD, None, None]
 
     def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
         prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
         prefix = RequestPrefix.of(key, tools, prompt)
-        return compactor.sent.break_before(prefix, prompt, Pause(), limits.cache_ttl)
+        request = ViewRequest(compactor.limits(1_000, key), prefix, tuple(prompt), approx_token_counter)
+        return compactor.sent.break_before(request, Pause())
 
     assert reason() is None, "before the first request nothing is known"
     await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))

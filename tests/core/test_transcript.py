@@ -17,7 +17,7 @@ from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import utc_now
-from amplifier_context_core.transcript.alignment import Alignment, align
+from amplifier_context_core.transcript.alignment import Order, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.directions import check_pin
@@ -101,15 +101,17 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
 HISTORY = [system(), user("Fix the loader."), call("a"), result("a", "out"), says("Done.")]
 
 
-def aligned(stored: list[Message], incoming: list[Message]) -> Alignment:
+def aligned(stored: list[Message], incoming: list[Message]) -> Order:
     return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
 
 
 def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() -> None:
-    assert aligned(HISTORY, []) == Alignment([], True)
-    assert aligned([], []) == Alignment([], False)
+    assert aligned(HISTORY, []) == []
+    assert aligned([], []) == []
     other_tool = aligned([call("a", name="read")], [call("a", name="bash")])
-    assert other_tool.changed, "with the same id and arguments too: sessions reuse ids, so both may be stored"
+    assert not isinstance(other_tool[0], Entry), (
+        "with the same id and arguments too: sessions reuse ids, so both may be stored"
+    )
 
 
 @pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
@@ -121,14 +123,15 @@ async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
 
 def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
     stamped = user("x", metadata={"timestamp": "2026-01-01T00:00:01.000+00:00"})
-    assert not aligned([stamped], [user("x", metadata={"timestamp": "2027-01-01T00:00:01.000+00:00"})]).changed
+    (found,) = aligned([stamped], [user("x", metadata={"timestamp": "2027-01-01T00:00:01.000+00:00"})])
+    assert isinstance(found, Entry)
 
 
 def test_large_lists_are_aligned_too() -> None:
     many = [user(f"message {number % 700}") for number in range(3_000)]
     found = aligned(many, [*many[1_000:2_000], *many[2_500:], user("new")])
-    kept = [item.seq for item in found.order if isinstance(item, Entry)]
-    assert len(found.order) == 1_501
+    kept = [item.seq for item in found if isinstance(item, Entry)]
+    assert len(found) == 1_501
     assert len(kept) == 1_500
     assert kept == sorted(kept)
 

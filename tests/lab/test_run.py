@@ -115,7 +115,6 @@ def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path
     (tmp_path / "notes.txt").write_text("no recording")
     (found,) = read_sessions([tmp_path], min_messages=2)
     assert found.host == frozenset({1, 4})
-    
 
 
 # -- what is looked for, and what counts as found or kept --------------------------------------------------------------

@@ -18,14 +18,13 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.outgoing.prefix import request_digest
 from amplifier_context_core.outgoing.outgoing import outgoing
-from amplifier_context_core.outgoing.prefix import RequestPrefix
+from amplifier_context_core.outgoing.prefix import RequestPrefix, request_digest
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
-from tests.manager.test_carriers import carrier
+from tests.manager.test_thinking import carrier
 from tests.messages import result, says, system, user
 
 from .histories import Message
