@@ -127,6 +127,8 @@ class Proxy:
             with self._lock:
                 self._refusing = True
         if cut.moment == "late":
+            while select.select([client], [], [], 0.1)[0] and (more := client.recv(1 << 16)):
+                data += more  # a long request comes in pieces
             _close(client)
             time.sleep(LATE)
             server.sendall(data)
@@ -137,7 +139,9 @@ class Proxy:
         while True:
             watched = [server] if client is None else [client, server]
             readable, _, _ = select.select(watched, [], [], 10)
-            if server in readable or not readable:
+            if not readable:
+                return
+            if server in readable:
                 server.recv(1 << 16)
                 return
             if client is not None:
