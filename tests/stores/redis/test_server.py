@@ -185,8 +185,6 @@ async def work_on(url: str) -> None:
         await store.close()
 
 
-pytestmark = pytest.mark.redis
-
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "sessions_of_37ba2a6.json").read_text())
 FAR = 2**53  # milliseconds: a lease that does not expire
 
