@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
-import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -14,14 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import MemoryStore, approx_token_counter, open_store
+from amplifier_context_core import MemoryStore, approx_token_counter
 from amplifier_context_core.errors import ConfigError, SessionInUse
-from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.stores.validation import check_conversation_id
-from amplifier_context_core.transcript.transcript import Transcript
 from amplifier_context_recall import notes as module
 from amplifier_context_recall.notes import MAX_CHARS, Notes, ProjectNote, notes_id
+from amplifier_context_testing.contract.samples import entry
 from tests.pages import ROOT
 from tests.places import Place
 
@@ -70,19 +67,14 @@ async def test_a_deleted_note_leaves_nothing_and_its_mark_is_never_given_again(p
     assert not await notes.delete("n7")
     assert await notes.edit("n2", "back", "agent") is None
     await notes.delete("n3")
-    assert (await notes.add("four", "agent")).mark == "n4"
-    assert await notes.delete("n2"), "also when its place in the list is gone"
-
-
-async def test_deleted_notes_leave_the_list_that_each_session_reads(place: Place, notes: Notes) -> None:
-    await notes.add("kept", "agent")
-    for number in range(2, 7):
+    for number in range(4, 8):
         assert (await notes.add(f"note {number}", "agent")).mark == f"n{number}"
         await notes.delete(f"n{number}")
+    assert await notes.delete("n2"), "also when its place in the list is gone"
     last = await notes.add("last", "agent")
     assert [note.mark for note in await notes.all()] == ["n1", last.mark]
     store = place.store()
-    assert (await store.extent(place.session_id("notes.p"))).length == 2
+    assert (await store.extent(place.session_id("notes.p"))).length == 2, "what each session reads"
     await store.close()
 
 
@@ -105,27 +97,22 @@ def holds(place: Place, text: str) -> bool:
     return any(text.encode() in path.read_bytes() for path in files)
 
 
-async def test_writers_of_several_sessions_lose_nothing(place: Place) -> None:
-    async def write(name: str) -> None:
-        notes = Notes(place.store, place.session_id("notes.p"))
-        for number in range(4):
-            await notes.add(f"{name} {number}", name)
-
-    await asyncio.gather(*map(write, "abc"))
-    kept = await Notes(place.store, place.session_id("notes.p")).all()
-    assert [note.seq for note in kept] == list(range(1, 13))
-    for name in "abc":
-        assert [note.text for note in kept if note.author == name] == [f"{name} {number}" for number in range(4)]
-
-
-async def test_writers_of_several_processes_lose_nothing(place: Place) -> None:
+async def test_writers_of_several_sessions_and_processes_lose_nothing(place: Place) -> None:
     name = place.session_id("notes.p")
-    processes = [
-        subprocess.Popen([sys.executable, "-c", WRITER, place.url(), name, author, "5"], cwd=ROOT) for author in "ab"
-    ]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+
+    async def write(author: str) -> None:
+        notes = Notes(place.store, name)
+        for number in range(4):
+            await notes.add(f"{author} {number}", author)
+
+    command = [sys.executable, "-c", WRITER, place.url(), name]
+    processes = [subprocess.Popen([*command, author, "4"], cwd=ROOT) for author in "ab"]
+    await asyncio.gather(*map(write, "cde"))
+    assert [await asyncio.to_thread(process.wait, 60) for process in processes] == [0, 0]
     kept = await Notes(place.store, name).all()
-    assert sorted(note.text for note in kept) == sorted(f"{author} {number}" for author in "ab" for number in range(5))
+    assert [note.seq for note in kept] == list(range(1, 21))
+    for author in "abcde":
+        assert [note.text for note in kept if note.author == author] == [f"{author} {number}" for number in range(4)]
 
 
 async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is_written(
@@ -161,17 +148,13 @@ async def test_a_note_that_is_empty_or_too_long_is_refused(notes: Notes, text: o
 
 
 async def test_what_another_program_put_among_notes_is_neither_edited_nor_erased(place: Place) -> None:
-    store = place.store()
-    history = Transcript(place.session_id("notes.p"))
-    message, info = parse_message({"role": "user", "content": "from elsewhere"})
-    history.append(history.draft(message, info, 1, created="2026-01-01T00:00:00.000+00:00"))
-    await store.append(place.session_id("notes.p"), list(history.snapshot()))
-    await store.close()
-    notes = Notes(place.store, place.session_id("notes.p"))
+    store, name = place.store(), place.session_id("notes.p")
+    await store.append(name, [entry(1, "from elsewhere", session_id=name)])
+    await store.release(name)
+    notes = Notes(place.store, name)
     assert await notes.edit("n1", "mine", "agent") is None
     assert await notes.delete("n1") == ""
-    store = place.store()
-    assert [one.message["content"] for one in await store.read(place.session_id("notes.p"))] == ["from elsewhere"]
+    assert [one.message["content"] for one in await store.read(name)] == ["from elsewhere"]
     await store.close()
 
 
@@ -187,15 +170,6 @@ async def test_agents_leave_room_for_the_notes_of_people(monkeypatch: pytest.Mon
     assert (await notes.add("3", "person, ada")).mark == "n4"
     await notes.delete("n1")
     assert (await notes.add("4", "agent, session s")).mark == "n5"
-
-
-async def test_files_of_notes_are_private(tmp_path: Path) -> None:
-    for url in (f"jsonl:{tmp_path / 'files'}", f"sqlite:{tmp_path / 'db' / 'sessions.db'}"):
-        await Notes(lambda url=url: open_store(url), "notes.p").add("one", "agent")
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert files
-    for path in files:
-        assert stat.S_IMODE(os.stat(path).st_mode) & 0o077 == 0, path.name
 
 
 def test_each_folder_has_notes_of_its_own_under_an_id_that_every_store_takes(tmp_path: Path) -> None:

@@ -54,10 +54,12 @@ def project(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 async def test_a_note_of_an_agent_begins_the_next_fresh_session_and_no_resumed_one(place: Place) -> None:
-    system, results = await talk(place, "first", {"operation": "notes", "note": NOTE}, {"operation": "notes"})
+    calls = [{"operation": "notes", "note": note} for note in (NOTE, "x" * 1_001, 5)]
+    system, results = await talk(place, "first", *calls, {"operation": "notes"})
     assert system == []
     assert results[0] == "n1 is kept for later sessions of this project"
-    assert f"agent, session {place.session_id('first')}): {NOTE}" in results[1]
+    assert all(text.startswith("context_recall: note: ") for text in results[1:3]), "why they cannot be kept"
+    assert f"agent, session {place.session_id('first')}): {NOTE}" in results[3]
     system, results = await talk(place, "second")
     assert len(system) == 1
     assert system[0].startswith("<quoted_output>\n[notes of this project, kept by earlier sessions; quoted")
@@ -73,12 +75,6 @@ async def test_notes_are_off_by_default_for_the_context_and_for_the_tool(place: 
     _, results = await talk(place, "not-allowed", {"operation": "notes", "note": "x"}, config={})
     assert results[0].startswith("operation must be one of read, search, list, not 'notes'")
     assert [note.text for note in await Notes(place.store, notes_id()).all()] == [NOTE]
-
-
-@pytest.mark.parametrize("note", ["x" * 1_001, 5])
-async def test_a_note_that_cannot_be_kept_is_a_result_that_says_why(place: Place, note: Any) -> None:
-    _, results = await talk(place, "first", {"operation": "notes", "note": note})
-    assert results[0].startswith("context_recall: note: ")
 
 
 async def test_the_notes_of_a_fresh_session_are_bounded_and_the_newest_stay(place: Place) -> None:

@@ -1,15 +1,8 @@
-"""A scripted agent that gets an output far larger than its window, and finds a line in it by recall.
-
-Run as a program it continues a session in a process of its own: `python -m tests.recall.agent URL SESSION_ID`.
-"""
+"""A scripted agent that gets an output far larger than its window, and finds a line in it by recall."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
 import re
-import sys
 from typing import Any
 
 from amplifier_core import ToolResult
@@ -89,14 +82,3 @@ async def ask(context: dict[str, Any], session_id: str, question: str, *, resume
         provider = running.coordinator.get("providers")["replay"]
         names = await running.coordinator.get_capability("context.lacking_names")([], 3)
         return {"answer": answer, "sizes": list(SIZES), "violations": provider.violations, "lacking": names}
-
-
-if __name__ == "__main__":
-    from tests.recall.agent import ask as ask_imported  # the provider imports the script under this name
-
-    url, name = sys.argv[1:]
-    kept = {"module": "context-persistent", "config": {"store": url, "durability": "none"}}
-    answered = asyncio.run(ask_imported(kept, name, "And which order was refused, again?", resumed=True))
-    sys.stdout.write(json.dumps(answered))
-    sys.stdout.flush()
-    os._exit(0)  # the kernel's engine can end a process that finalizes with "PyGILState_Release"

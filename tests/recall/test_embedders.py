@@ -25,12 +25,17 @@ async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
     assert set(found[:3]) == {"m4", "m5", "m6"}
 
 
-async def test_what_both_rankings_have_comes_first() -> None:
+async def test_what_both_rankings_have_comes_first_and_what_left_the_history_is_not_found() -> None:
     manager = searching(Deterministic())
     await add(manager, "grey heron", "a goose", "heron")
     assert (await manager.search("grey heron"))[:2] == ["m1", "m3"]
     assert await manager.search("grey heron", 1) == ["m1"]
     assert await manager.search("grey heron", 0) == []
+    assert "m2" in await manager.search("goose")
+    await manager.set_messages((await manager.get_messages())[:1])
+    await add(manager, "swan")
+    assert "m2" not in await manager.search("goose")
+    assert (await manager.search("swan"))[0] == "m4"
 
 
 async def test_each_text_is_embedded_once_in_batches() -> None:
@@ -46,19 +51,7 @@ async def test_each_text_is_embedded_once_in_batches() -> None:
     assert max(len(text) for batch in embedder.asked for text in batch) == EMBEDDED
 
 
-async def test_after_an_edit_what_left_the_history_is_not_found() -> None:
-    manager = searching(Deterministic())
-    await add(manager, "heron", "goose")
-    assert "m2" in await manager.search("goose")
-    await manager.set_messages((await manager.get_messages())[:1])
-    await add(manager, "swan")
-    assert "m2" not in await manager.search("goose")
-    assert (await manager.search("swan"))[0] == "m3"
-
-
 class Failing(Deterministic):
-    name = "failing"
-
     def __init__(self, answer: Callable[[Sequence[str]], object]) -> None:
         super().__init__()
         self._answer = answer
@@ -82,10 +75,11 @@ def _raises(texts: Sequence[str]) -> object:
         lambda texts: [["x"] * 64 for _ in texts],
     ],
 )
-async def test_where_an_embedder_fails_words_alone_are_searched_with_one_warning(
+async def test_while_an_embedder_fails_words_alone_are_searched_with_one_warning(
     answer: Callable[[Sequence[str]], object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = searching(Failing(answer))
+    good, fails = Deterministic(), [True]
+    manager = searching(Failing(lambda texts: answer(texts) if fails else good.embed(texts)))
     await add(manager, "a secret heron", "goose")
     for _ in range(3):
         assert await manager.search("heron") == ["m1"]
@@ -93,21 +87,12 @@ async def test_where_an_embedder_fails_words_alone_are_searched_with_one_warning
     assert len(warnings) == 1
     assert "words alone are searched" in warnings[0]
     assert "secret" not in caplog.text
-
-
-async def test_an_embedder_that_recovers_is_used_again() -> None:
-    fails = [True]
-    good = Deterministic()
-    manager = searching(Failing(lambda texts: _raises(texts) if fails else good.embed(texts)))
-    await add(manager, "grey heron", "goose")
-    assert await manager.search("a heron, and a goose") != []
     fails.clear()
     assert set(await manager.search("goose heron")) == {"m1", "m2"}
 
 
 async def test_an_edit_after_an_embedder_failed_midway_leaves_no_vector_of_what_left_the_history() -> None:
-    good = Deterministic()
-    fails = [True]
+    good, fails = Deterministic(), [True]
     manager = searching(Failing(lambda texts: _raises(texts) if fails and "last" in texts else good.embed(texts)))
     await add(manager, *(f"filler {number}" for number in range(70)), "last")
     await manager.search("filler")  # the first batch has its vectors, the second has none
@@ -140,12 +125,9 @@ async def test_what_is_erased_while_texts_are_embedded_leaves_one_vector_for_eac
 
 
 @pytest.mark.parametrize("odd", [7, type("Odd", (), {"name": "x", "dimensions": 0, "embed": print})()])
-async def test_what_is_no_embedder_is_refused(odd: object) -> None:
+async def test_what_is_no_embedder_and_an_unknown_one_are_refused(odd: object) -> None:
     with pytest.raises(ConfigError, match="embedder"):
         searching(odd)
-
-
-async def test_an_unknown_embedder_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"^embedder: 'none of that name' is not known; no plug-in offers one$"):
         ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from amplifier_context_core.view import shared_cache
 from tests.places import BACKENDS, Place, parameters
 from tests.recall.agent import NEEDLE, WINDOW, ask
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.kernel
 
 
@@ -34,16 +31,8 @@ async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(pl
     assert first["lacking"] == []
     if place.backend == "memory":
         return
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.recall.agent", place.url(), name],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    second = json.loads(done.stdout.splitlines()[-1])
+    shared_cache.clear()  # as in another process
+    second = await ask(context, name, "And which order was refused, again?", resumed=True)
     assert second["answer"] == f"I found: {NEEDLE}"
     assert len(second["sizes"]) == 3  # it is not fetched again
     assert max(second["sizes"]) < WINDOW * 4 * 0.2

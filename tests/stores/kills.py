@@ -18,9 +18,9 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from dataclasses import replace as but
 from typing import IO, Any, NamedTuple, cast
 
@@ -50,18 +50,17 @@ class State:
     checkpoint: tuple[int, int] | None = None
 
 
-@dataclass
-class Struck:
+class Struck(NamedTuple):
     """What a killed child had reported: the possible states of its session, the least acknowledged one first."""
 
     states: list[State]
     acknowledged: int  # calls
     last_seq: int  # the highest seq that was acknowledged
     in_flight: str  # the call in progress at the kill; empty if none
-    forks: list[Fork] = field(default_factory=list["Fork"])
+    forks: list[Fork]
 
 
-Tamper = Callable[[str, Struck, random.Random], None]
+Tamper = Callable[[str, random.Random], None]
 
 
 def message_of(seq: int, size: int) -> Entry:
@@ -80,10 +79,17 @@ def checkpoint_of(covered: int, number: int) -> bytes:
 
 
 async def _work(
-    url: str, session_id: str, durability: Durability, seed: int, state: State, seq: int, on_server: bool
+    url: str,
+    session_id: str = "s",
+    durability: Durability = "fsync",
+    *,
+    seed: int,
+    state: State | None = None,
+    seq: int = 0,
+    on_server: bool = False,
 ) -> None:
     """Change a session at random until killed, and report every call before it is made and after it returned."""
-    chance = random.Random(seed)
+    chance, state = random.Random(seed), state or State()
     store = open_store(url, durability=durability)
     if on_server:
         await _opened(store, session_id)
@@ -92,9 +98,8 @@ async def _work(
         kinds = {"append": 42, "batch": 22, "burst": 12, "replace": 12, "checkpoint": 12}
         kinds["fork"] = 12 if length else 0
         what = chance.choices(list(kinds), list(kinds.values()))[0]
-        count = {"append": 1, "checkpoint": 0, "fork": 0, "replace": chance.randrange(4)}.get(
-            what, chance.randrange(2, 7)
-        )
+        counts = {"append": 1, "checkpoint": 0, "fork": 0, "replace": chance.randrange(4)}
+        count = counts.get(what, chance.randrange(2, 7))
         new = [(seq + 1 + step, _size(chance)) for step in range(count)]
         keep = max(0, length - chance.randrange(1, 6)) if what == "replace" else length
         call: Event = {"do": what, "new": new, "keep": keep, "number": number}
@@ -147,18 +152,9 @@ def say(event: Event) -> None:
 
 
 def change_session(request: Event) -> None:
-    history = tuple((seq, size) for seq, size in request["history"])
-    state = State(history, tuple(request["checkpoint"]) if request["checkpoint"] else None)
-    arguments = (
-        request["url"],
-        request["session_id"],
-        request["durability"],
-        request["seed"],
-        state,
-        request["seq"],
-        request["on_server"],
-    )
-    asyncio.run(_work(*arguments))
+    checkpoint = request.pop("checkpoint")
+    history = tuple((seq, size) for seq, size in request.pop("history"))
+    asyncio.run(_work(**request, state=State(history, tuple(checkpoint) if checkpoint else None)))
 
 
 def serve(work: Callable[[Event], None]) -> None:
@@ -195,10 +191,10 @@ def after(state: State, call: Event) -> State:
 
 
 class Victims:
-    """The server process."""
+    """The server process of a module."""
 
     def __init__(self, *module: str) -> None:
-        command = [sys.executable, "-W", "error", *module]
+        command = [sys.executable, "-W", "error", *(module or (__file__,))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._in = cast("IO[bytes]", self._process.stdin)
         self._out = cast("IO[bytes]", self._process.stdout)
@@ -212,10 +208,7 @@ class Victims:
         events = [await asyncio.to_thread(self._read)] if delay else []
         await asyncio.sleep(delay)
         self._send("kill")
-        return [*events, *await asyncio.to_thread(self._rest)]
-
-    def _rest(self) -> list[Event]:
-        return list(iter(self._read, {"dead": True}))
+        return [*events, *await asyncio.to_thread(lambda: list(iter(self._read, {"dead": True})))]
 
     def _read(self) -> Event:
         event = json.loads(self._out.readline())
@@ -232,54 +225,32 @@ class Victims:
         self._out.close()
 
 
-@contextmanager
-def victims(*module: str) -> Generator[Victims]:
-    """Yield the server process of a module, and end it afterwards."""
-    server = Victims(*(module or (__file__,)))
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-@dataclass
-class _Round:
-    """The reports of a child, as the possible states of its session."""
-
-    state: State
-    last_seq: int
-    acknowledged: int = 0
-    call: Event | None = None
-    burst: int = 0  # finished appends of the burst in progress
-    states: list[State] = field(default_factory=list[State])
-    forks: list[Fork] = field(default_factory=list[Fork])
-
-    def read(self, events: list[Event]) -> Struck:
-        for event in events:
-            if "do" in event:
-                self.call, self.burst = event, 0
-            elif "seq" in event:
-                self.burst += 1
-                self.last_seq = max(self.last_seq, event["seq"])
-            elif self.call:
-                self._note_fork(is_made=True)
-                self.state = after(self.state, self.call)
-                self.last_seq = max(self.last_seq, *(seq for seq, _ in self.call["new"]), 0)
-                self.call = None
-                self.acknowledged += 1
-        self._note_fork(is_made=False)
-        states = [self.state]
-        if self.call and self.call["do"] == "burst":
-            parts = range(self.burst, len(self.call["new"]) + 1)
-            states = [after(self.state, {**self.call, "new": self.call["new"][:count]}) for count in parts]
-        elif self.call:
-            states = [self.state, after(self.state, self.call)]
-        in_flight = self.call["do"] if self.call else ""
-        return Struck(states, self.acknowledged + self.burst, self.last_seq, in_flight, self.forks)
-
-    def _note_fork(self, *, is_made: bool) -> None:
-        if self.call and self.call["do"] == "fork":
-            self.forks.append(Fork(self.call["fork"], self.state.history, is_made))
+def reported(events: list[Event], state: State = State(), last_seq: int = 0) -> Struck:
+    """Return what a writer said of a session that was in this state."""
+    acknowledged = burst = 0  # of the burst in progress, the appends that have ended
+    call: Event = {}
+    forks: list[Fork] = []
+    for event in events:
+        if "do" in event:
+            call, burst = event, 0
+            if call["do"] == "fork":
+                forks.append(Fork(call["fork"], state.history, is_made=False))
+        elif "seq" in event:
+            burst += 1
+            last_seq = max(last_seq, event["seq"])
+        else:
+            if call["do"] == "fork":
+                forks[-1] = forks[-1]._replace(is_made=True)
+            state = after(state, call)
+            last_seq = max(last_seq, *(seq for seq, _ in call["new"]), 0)
+            call, acknowledged = {}, acknowledged + 1
+    states = [state]
+    if call and call["do"] == "burst":
+        parts = range(burst, len(call["new"]) + 1)
+        states = [after(state, {**call, "new": call["new"][:count]}) for count in parts]
+    elif call:
+        states = [state, after(state, call)]
+    return Struck(states, acknowledged + (burst if call else 0), last_seq, call.get("do", ""), forks)
 
 
 async def survive(
@@ -305,7 +276,7 @@ async def survive(
     """
     chance = random.Random(seed)
     acknowledged, state, last_seq = 0, State(), 0
-    with victims() as server:
+    with closing(Victims()) as server:
         for number in range(kills):
             if number % PER_SESSION == 0:
                 state, last_seq = State(), 0
@@ -323,18 +294,13 @@ async def survive(
                 "on_server": on_server,
             }
             events = await server.kill_one(request, chance.random() * longest if chance.random() < 0.9 else 0)
-            struck = _Round(state, last_seq).read(events)
+            struck = reported(events, state, last_seq)
             acknowledged += struck.acknowledged
             if tamper:
-                tamper(session_id, struck, chance)
+                tamper(session_id, chance)
             state, last_seq = await survived(url, session_id, struck)
             await _look_at_forks(url, struck.forks)
     return acknowledged
-
-
-def reported(events: list[Event]) -> Struck:
-    """Return the possible states of a new session after a writer said this."""
-    return _Round(State(), 0).read(events)
 
 
 async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, int]:
@@ -342,10 +308,10 @@ async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, in
     store = open_store(url)
     extent = await _opened(store, session_id)
     history = await store.read(session_id)
-    found = State(tuple((entry.seq, entry.tokens) for entry in history), None)
     where = f"{session_id}, killed in {struck.in_flight or 'nothing'}"
-    fitting = [state for state in struck.states if [seq for seq, _ in state.history] == [e.seq for e in history]]
-    assert fitting, f"{where}: seqs are {_seqs(found)}, not any of {[_seqs(state) for state in struck.states]}"
+    seqs = [entry.seq for entry in history]
+    fitting = [state for state in struck.states if _seqs(state) == seqs]
+    assert fitting, f"{where}: seqs are {seqs}, not any of {[_seqs(state) for state in struck.states]}"
     for entry, (seq, size) in zip(history, fitting[0].history, strict=True):
         assert entry.message == message_of(seq, size).message, f"{where}: m{seq} reads differently"
     assert extent.length == len(history)
@@ -356,7 +322,7 @@ async def survived(url: str, session_id: str, struck: Struck) -> tuple[State, in
     state = allowed[data]
     last_seq = extent.last_seq + 1
     await store.append(session_id, [message_of(last_seq, 50)])
-    assert [entry.seq for entry in await store.read(session_id)] == [*(seq for seq, _ in state.history), last_seq]
+    assert [entry.seq for entry in await store.read(session_id)] == [*seqs, last_seq]
     await store.close()
     return but(state, history=(*state.history, (last_seq, 50))), last_seq
 
@@ -382,6 +348,6 @@ def _seqs(state: State) -> list[int]:
 
 if __name__ == "__main__":
     if sys.argv[1:]:  # a URL and a seed: a single writer, of session "s", for a recording
-        asyncio.run(_work(sys.argv[1], "s", "fsync", int(sys.argv[2]), State(), 0, on_server=False))
+        asyncio.run(_work(sys.argv[1], seed=int(sys.argv[2])))
     else:
         serve(change_session)

@@ -30,34 +30,21 @@ _TEXT = re.compile(r'"([^"]*)"')
 
 
 class Call(NamedTuple):
-    """A system call that succeeded.
-
-    Attributes:
-        name: of the call.
-        path: of the file, or of the folder that is synced.
-        data: bytes that are written, or the new path of a file.
-        place: offset of a write, or the size to which a file is cut.
-    """
+    """A system call that succeeded."""
 
     name: str
-    path: str
-    data: bytes = b""
-    place: int = 0
+    path: str  # of the file, or of the folder that is synced
+    data: bytes = b""  # that are written, or the new path of a file
+    place: int = 0  # offset of a write, or the size to which a file is cut
 
 
 @dataclass
 class _File:
-    """A file of the disk.
+    """A file of the disk."""
 
-    Attributes:
-        synced: its content when it was synced last.
-        writes: since then, as (place, bytes), or (size, None) where it was cut.
-        size: with these writes.
-    """
-
-    synced: bytes = b""
-    writes: list[tuple[int, bytes | None]] = field(default_factory=list[tuple[int, bytes | None]])
-    size: int = 0
+    synced: bytes = b""  # its content when it was synced last
+    writes: list[tuple[int, bytes | None]] = field(default_factory=list[tuple[int, bytes | None]])  # since; None: a cut
+    size: int = 0  # with these writes
 
     def write(self, place: int, data: bytes | None) -> None:
         self.writes.append((place, data))
@@ -72,8 +59,7 @@ class _File:
                 if chance is None or chance.random() < share:
                     content[place:] = bytes(max(0, place - len(content)))
                 continue
-            end = place + len(data)
-            start = place
+            start, end = place, place + len(data)
             while start < end:
                 stop = min(end, (start // SECTOR + 1) * SECTOR)
                 if chance is None or chance.random() < share:
@@ -100,37 +86,31 @@ class _Names:
 
     def sync(self, folder: str) -> None:
         """Write the changes of a folder to the disk."""
-        left: list[tuple[str, str, _File]] = []
-        for one in self.changes:
+        left, self.changes = self.changes, []
+        for one in left:
             if any(name and str(Path(name).parent) == folder for name in one[:2]):
-                self.apply(self.synced, one)
+                _apply(self.synced, one)
             else:
-                left.append(one)
-        self.changes = left
-
-    @staticmethod
-    def apply(names: dict[str, _File], change: tuple[str, str, _File]) -> None:
-        former, new, file = change
-        names.pop(former, None)
-        if new:
-            names[new] = file
+                self.changes.append(one)
 
     def after_cut(self, chance: random.Random) -> dict[str, _File]:
-        names = dict(self.synced)
-        share = chance.choice((0.0, 0.5, 0.9, 1.0))
+        names, share = dict(self.synced), chance.choice((0.0, 0.5, 0.9, 1.0))
         for one in self.changes:
             if chance.random() < share:
-                self.apply(names, one)
+                _apply(names, one)
         return names
 
 
-class Trace:
-    """The calls of a program on the files of a folder, and what it said.
+def _apply(names: dict[str, _File], change: tuple[str, str, _File]) -> None:
+    former, new, file = change
+    names.pop(former, None)
+    if new:
+        names[new] = file
 
-    Args:
-        calls: in the order in which they ended.
-        folder: of the files.
-        before: the files that were there, by path.
+
+class Trace:
+    """The calls of a program on the files of a folder, in the order in which they ended, and what it said. `before` are
+    the files that were there, by path.
     """
 
     def __init__(self, calls: list[Call], folder: Path, before: dict[str, bytes]) -> None:
@@ -149,24 +129,23 @@ class Trace:
         said: list[kills.Event] = []
         for call in self.calls[:at]:
             file = names.now.get(call.path)
-            if call.name == "said":
-                said.append(json.loads(call.data))
-            elif call.name == "openat" and file is None:
-                names.change("", call.path)
-            elif call.name in ("rename", "unlink"):
-                names.change(call.path, call.data.decode())
-            elif call.name == "sync" and file is None:
-                names.sync(call.path)
-            elif file is None:
-                continue
-            elif call.name == "sync":
-                file.synced, file.writes = file.content(), []
-            elif call.name == "write":
-                file.write(file.size, call.data)
-            elif call.name == "pwrite64":
-                file.write(call.place, call.data)
-            elif call.name == "ftruncate":
-                file.write(call.place, None)
+            match call.name:
+                case "said":
+                    said.append(json.loads(call.data))
+                case "openat" if file is None:
+                    names.change("", call.path)
+                case "rename" | "unlink":
+                    names.change(call.path, call.data.decode())
+                case "sync" if file is None:
+                    names.sync(call.path)
+                case "sync" if file:
+                    file.synced, file.writes = file.content(), []
+                case "write" | "pwrite64" if file:
+                    file.write(file.size if call.name == "write" else call.place, call.data)
+                case "ftruncate" if file:
+                    file.write(call.place, None)
+                case _:
+                    pass
         for name, file in names.after_cut(chance).items():
             if not name.endswith("-shm"):
                 path = target / Path(name).relative_to(self._folder)
@@ -203,23 +182,24 @@ def _calls(log: Path, folder: Path) -> Iterator[Call]:
         if not Path(path).is_relative_to(folder):
             continue
         assert name != "unlinkat", "the model has no unlinkat"
-        if name == "openat":
-            if "O_CREAT" in arguments:
+        match name:
+            case "openat":
+                if "O_CREAT" in arguments:
+                    yield Call(name, path)
+                if "O_TRUNC" in arguments:
+                    yield Call("ftruncate", path)
+            case "rename":
+                yield Call(name, path, texts[1])
+            case "write":  # all of ours are at the end of the file
+                yield Call(name, path, texts[0])
+            case "pwrite64":
+                yield Call(name, path, texts[0], int(arguments.rpartition(",")[2]))
+            case "ftruncate":
+                yield Call(name, path, place=int(arguments.rpartition(",")[2]))
+            case "unlink":
                 yield Call(name, path)
-            if "O_TRUNC" in arguments:
-                yield Call("ftruncate", path)
-        elif name == "rename":
-            yield Call(name, path, texts[1])
-        elif name == "write":  # all of ours are at the end of the file
-            yield Call(name, path, texts[0])
-        elif name == "pwrite64":
-            yield Call(name, path, texts[0], int(arguments.rpartition(",")[2]))
-        elif name == "ftruncate":
-            yield Call(name, path, place=int(arguments.rpartition(",")[2]))
-        elif name == "unlink":
-            yield Call(name, path)
-        else:
-            yield Call("sync", path)
+            case _:
+                yield Call("sync", path)
 
 
 def _whole_lines(log: Path) -> Iterator[str]:

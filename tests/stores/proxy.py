@@ -16,26 +16,18 @@ import socket
 import threading
 import time
 from collections.abc import Generator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Moment = Literal["before", "after", "middle", "late"]
 LATE = 0.25  # seconds
 
 
-@dataclass
-class PlannedCut:
-    """A cut that waits for its request.
+class PlannedCut(NamedTuple):
+    """A cut that waits for its request."""
 
-    Attributes:
-        mark: bytes in the request.
-        moment: see the module.
-        then_refuse: refuse connections from then on, until `Proxy.accept`.
-    """
-
-    mark: bytes
+    mark: bytes  # in the request
     moment: Moment
-    then_refuse: bool = False
+    then_refuse: bool  # connections from then on, until `Proxy.accept`
 
 
 class Proxy:
@@ -81,21 +73,17 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            made = [client]
+            with contextlib.suppress(OSError):
+                if not self._refusing:
+                    made.append(socket.create_connection(("127.0.0.1", self._target)))
             with self._lock:
-                refusing = self._refusing
-            try:
-                server = None if refusing else socket.create_connection(("127.0.0.1", self._target))
-            except OSError:
-                server = None
-            with self._lock:
-                if server is not None and not self._refusing:  # `refuse` may have been called meanwhile
-                    self._open |= {client, server}
-                else:
-                    _close(client)
-                    if server is not None:
-                        _close(server)
+                if len(made) == 2 and not self._refusing:  # `refuse` may have been called meanwhile
+                    self._open.update(made)
+                    threading.Thread(target=self._forward, args=made, daemon=True).start()
                     continue
-            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+            for one in made:
+                _close(one)
 
     def _forward(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -139,6 +127,8 @@ class Proxy:
             with self._lock:
                 self._refusing = True
         if cut.moment == "late":
+            while select.select([client], [], [], 0.1)[0] and (more := client.recv(1 << 16)):
+                data += more  # a long request comes in pieces
             _close(client)
             time.sleep(LATE)
             server.sendall(data)
@@ -149,7 +139,9 @@ class Proxy:
         while True:
             watched = [server] if client is None else [client, server]
             readable, _, _ = select.select(watched, [], [], 10)
-            if server in readable or not readable:
+            if not readable:
+                return
+            if server in readable:
                 server.recv(1 << 16)
                 return
             if client is not None:

@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Generator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 import pytest
@@ -22,6 +22,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from amplifier_context_core.stores import open_store
+from amplifier_context_servers.leased.store import LeasedStore
 from tests import places
 
 POSTGRES, REDIS = (os.environ.get(variable) or default for variable, default in places.SERVERS.values())
@@ -33,6 +35,12 @@ def with_parameters(url: str, **parameters: object) -> str:
     return f"{url}{'&' if '?' in url else '?'}{more}"
 
 
+def store_of(url: str) -> LeasedStore:
+    store = open_store(url)
+    assert isinstance(store, LeasedStore)
+    return store
+
+
 def own_name() -> str:
     """Return a name for a schema or a key prefix that no other test run uses."""
     return f"test_{os.getpid()}_{uuid.uuid4().hex[:8]}"
@@ -42,10 +50,8 @@ SECOND = 10_000  # a node of a Redis cluster listens on a second port, this far 
 
 
 def free_port() -> int:
-    """Return a port that is free, together with its second port.
-
-    Both are below the ports that the system gives to clients (from 32,768 on Linux): there, any connection of the last
-    minute may keep a server from its port.
+    """Return a port that is free, together with its second port. Both are below the ports that the system gives to
+    clients (from 32,768 on Linux): there, any connection of the last minute may keep a server from its port.
     """
     for port in random.sample(range(10_000, 20_000), 100):
         with contextlib.suppress(OSError), socket.socket() as probe, socket.socket() as second:
@@ -59,6 +65,7 @@ class PrivateServer(Protocol):
     """A server of the test's own."""
 
     port: int
+    folder: Path
 
     @property
     def url(self) -> str: ...
@@ -180,12 +187,14 @@ class PrivateRedis:
             self._process = None
 
     def freeze(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGCONT)
+            self._process.send_signal(number)
 
     def await_cluster(self) -> None:
         """Wait until this node reports that its cluster is complete."""
@@ -226,6 +235,14 @@ def drop_schema(schema: str, url: str = POSTGRES) -> None:
         connection.execute(psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(psycopg.sql.Identifier(schema)))
 
 
+def ask(query: str, schema: str, *values: object) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement about the tables of a schema."""
+    with psycopg.connect(POSTGRES, autocommit=True) as connection:
+        connection.execute(psycopg.sql.SQL("SET search_path TO {}").format(psycopg.sql.Identifier(schema)))
+        found = connection.execute(query.encode(), values)
+        return found.fetchall() if found.description else []
+
+
 def empty_schema(schema: str, url: str = POSTGRES) -> None:
     """Delete all rows of a schema, if it exists."""
     with psycopg.connect(url, autocommit=True) as connection:
@@ -233,6 +250,9 @@ def empty_schema(schema: str, url: str = POSTGRES) -> None:
             for name in ("sessions", "entries", "archive", "vectors"):
                 table = psycopg.sql.Identifier(schema, name)
                 connection.execute(psycopg.sql.SQL("DELETE FROM {}").format(table))
+
+
+PRIVATE: dict[str, type[PrivatePostgres | PrivateRedis]] = {"postgresql": PrivatePostgres, "redis": PrivateRedis}
 
 
 @contextlib.contextmanager

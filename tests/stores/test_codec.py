@@ -1,4 +1,6 @@
-"""The codec: any entry that is encoded and decoded is the same entry."""
+"""What all stores share: the codec (any entry that is encoded and decoded is the same entry), and the checks before any
+call.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import InvalidMessage, StoreError
+from amplifier_context_core import ConfigError, InvalidMessage, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.stores import index_range
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
+from amplifier_context_core.stores.validation import check_index, check_session_id
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import differing, entry
 from tests.laws.histories import ANY_STEPS, flat
@@ -91,12 +95,7 @@ def test_an_encoded_entry_decodes_to_the_same_entry_which_is_encoded_alike(given
     assert message_json(again.message) == message_json(given.message)
     assert encode_extra(again, "s") == encode_extra(given, "s")
     assert not differing([written_down(given, "fork")], [given])
-
-
-@given(any_entries())
-def test_a_fork_whose_rows_name_the_parent_reads_the_same_entry(given: Entry) -> None:
-
-    extra = {"session_id": "s", **encode_extra(given, "s")}
+    extra = {"session_id": "s", **encode_extra(given, "s")}  # a fork whose rows name the parent
     read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
     assert not differing([read], [given])
 
@@ -143,11 +142,6 @@ def test_a_stored_message_is_decoded_as_parsing_its_json_checks_and_copies_it(te
             assert given == Entry.of(1, read, info, turn=0, tokens=0, session_id="s", created="")
 
 
-def test_an_ordinary_entry_has_no_extra() -> None:
-    assert encode_extra(entry(1), "s") == {}
-    assert encode_extra(entry(1), "other") == {"session_id": "s"}
-
-
 @pytest.mark.parametrize(
     "data",
     [
@@ -182,26 +176,53 @@ def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: by
         {"response": {"usage": {"input_tokens": 1, "unknown": 2}, "unknown": 3}},
     ],
 )
-def test_an_odd_extra_is_read_as_far_as_possible(extra: dict[str, Any]) -> None:
+def test_an_ordinary_entry_has_no_extra_and_an_odd_one_is_read_as_far_as_possible(extra: dict[str, Any]) -> None:
+    assert encode_extra(entry(7), "s") == {}
+    assert encode_extra(entry(7), "other") == {"session_id": "s"}
     read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert read.message == entry(7).message
     assert (read.session_id, read.created) == ("s", entry(7).created)
 
 
-LONG = 123456789012345678901234567890
+@pytest.mark.parametrize("character", ["x", "読"])
+def test_an_id_is_as_long_as_a_file_name_may_be(character: str) -> None:
+    most = 200 // len(character.encode())
+    assert check_session_id(character * most)
+    for more in (1, 100_000):
+        with pytest.raises(ConfigError, match="longer than 200 bytes") as caught:
+            check_session_id(character * (most + more))
+        assert len(str(caught.value)) < 100
+    with pytest.raises(ConfigError, match="session_id: must be text"):
+        check_session_id(b"bytes")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"-{LONG}",
-        f"[1,{LONG}]",
-        f'{{"n": -{LONG}}}',
-        f'{{"n":\r\n{LONG}}}',
-        f'{{"id":"toolu_{LONG}","n":{LONG}}}',
-        f'{{"id":"{LONG}","n":[{LONG}]}}',
-    ],
-)
-def test_integers_beyond_64_bits_are_exact_anywhere(text: str) -> None:
-    assert loads(text) == json.loads(text)
-    assert loads(text.encode()) == json.loads(text)
+@given(st.text(max_size=220))
+def test_any_valid_id_names_one_file_and_prints_on_one_line(session_id: str) -> None:
+    try:
+        check_session_id(session_id)
+    except ConfigError as refused:
+        text = str(refused)
+    else:
+        text = "fine"
+        assert len(f"{session_id}.checkpoint.tmp-12345".encode()) <= 255
+        assert not set(session_id) & {"/", "\\", "\0"}
+        assert session_id not in (".", "..")
+        assert session_id.isprintable()
+    assert text.isprintable()
+    assert len(text) < 3_000
+
+
+@pytest.mark.parametrize(("index", "length"), [(1, 0), (4, 3), (-1, 3), (10**20, 3)])
+def test_an_index_outside_the_history_is_an_error_that_names_its_length(index: int, length: int) -> None:
+    check_index("s", length, length)
+    with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {index:,}"):
+        check_index("s", index, length)
+
+
+@given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
+def test_index_range_is_that_of_a_slice(length: int, start: int, stop: int | None) -> None:
+    found = index_range(length, start, stop)
+    assert list(found) == list(range(length))[start:stop]
+    assert found.step == 1
+    assert 0 <= found.start <= length
+    assert 0 <= found.stop <= length

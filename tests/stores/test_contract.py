@@ -1,118 +1,66 @@
-"""The store contract itself: it can be inherited anywhere, asks every method, and is not fooled."""
+"""Every store keeps the contract, which asks every method and is not fooled."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
-from amplifier_context_core.stores import Store
-from amplifier_context_testing.store_contract import StoreContract, WriterContract
-
-PROJECT = """
-[pytest]
-asyncio_mode = auto
-asyncio_default_fixture_loop_scope = function
-filterwarnings = error
-"""
-HYPOTHESIS = """
-from hypothesis import Phase, settings
-
-settings.register_profile("no shrinking", phases=(Phase.explicit, Phase.generate))
-settings.load_profile("no shrinking")
-"""
-OUTSIDE = """
-import asyncio
 import pytest
-from amplifier_context_core.stores import MemoryStore
-from amplifier_context_testing.store_contract import StoreContract
 
-
-class Sound(MemoryStore):
-    pass
+from amplifier_context_core.stores import MemoryStore, Store, open_store
+from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_servers.postgres_server import driver as postgres_driver
+from amplifier_context_servers.redis_server import driver as redis_driver
+from amplifier_context_testing.contract.edits import Editing
+from amplifier_context_testing.contract.reference import MatchesReference
+from amplifier_context_testing.store_contract import (
+    CheckContract,
+    MakeStore,
+    SearchContract,
+    SoakContract,
+    StoreContract,
+    StoreFixtures,
+    VectorContract,
+    WriterContract,
+)
+from tests.places import parameters
 
 
 class AppendsOneByOne(MemoryStore):
-    async def append(self, session_id, entries):
+    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         for entry in entries or [None]:
             await super().append(session_id, [entry] if entry else [])
             await asyncio.sleep(0)
 
 
 class ArchivesWhatMoves(MemoryStore):
-    async def replace(self, session_id, keep, entries):
+    async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         await super().replace(session_id, keep, [])
         await super().replace(session_id, keep, entries)
 
 
-class Contract(StoreContract):
-    persistent = False
-    examples = 12
+@pytest.mark.parametrize("kind", [MemoryStore, AppendsOneByOne, ArchivesWhatMoves])
+async def test_a_store_fails_the_claims_that_it_breaks(kind: type[MemoryStore]) -> None:
+    contract, failed = StoreContract(), set[str]()
+    contract.persistent, contract.examples = False, 12  # type: ignore[misc]
 
-    @pytest.fixture
-    def make_store(self):
-        only = self.kind()
+    async def same() -> Store:
+        return store
 
-        async def make():
-            return only
-
-        return make
-
-
-class TestSound(Contract):
-    kind = Sound
-
-
-
-
-
-class TestAppendsOneByOne(Contract):
-    kind = AppendsOneByOne
-
-
-class TestArchivesWhatMoves(Contract):
-    kind = ArchivesWhatMoves
-"""
-
-
-def claims_failed_outside(folder: Path) -> dict[str, set[str]]:
-    """Return the claims that stores outside this repository fail, by the store."""
-    (folder / "pytest.ini").write_text(PROJECT)
-    (folder / "conftest.py").write_text(HYPOTHESIS)
-    (folder / "test_outside.py").write_text(OUTSIDE)
-    chosen = "cancelled_append_is_there or move_and_are_not or any_history"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rA", "--tb=no", "-p", "no:cacheprovider", "-k", chosen],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    found: dict[str, set[str]] = {}
-    for line in done.stdout.splitlines():
-        outcome, _, rest = line.partition(" ")
-        if outcome in ("PASSED", "FAILED", "ERROR") and "::" in rest:
-            _, store, claim = rest.split(" ")[0].split("::")
-            found.setdefault(store, set())
-            if outcome != "PASSED":
-                found[store].add(claim.partition("[")[0])
-    assert found, done.stdout + done.stderr
-    return found
-
-
-ANY_HISTORY = "test_any_history_is_what_the_reference_store_makes_of_it"
-BROKEN = {
-    "TestSound": set[str](),
-    "TestAppendsOneByOne": {"test_a_cancelled_append_is_there_whole_or_not_at_all"},
-    "TestArchivesWhatMoves": {"test_entries_of_the_replaced_range_may_move_and_are_not_archived", ANY_HISTORY},
-}
-
-
-def test_a_store_of_another_project_fails_the_claims_that_it_breaks(tmp_path: Path) -> None:
-    """One test, because the inner run of pytest takes seconds, and each process of the suite would make its own."""
-    failed = claims_failed_outside(tmp_path)
-    assert failed["TestSound"] == set()
-    assert {store: claims & failed[store] for store, claims in BROKEN.items()} == BROKEN
+    claims = {
+        "cancellation": lambda: contract.test_a_cancelled_append_is_there_whole_or_not_at_all(store, same, 0),
+        "moves": lambda: contract.test_entries_of_the_replaced_range_may_move_and_are_not_archived(store),
+        "histories": lambda: contract.test_any_history_is_what_the_reference_store_makes_of_it(store),
+    }
+    for name, claim in claims.items():
+        store = kind()
+        try:
+            await claim()
+        except AssertionError:
+            failed.add(name)
+    broken = {AppendsOneByOne: {"cancellation"}, ArchivesWhatMoves: {"moves", "histories"}}
+    assert failed == broken.get(kind, set())
 
 
 def test_ids_are_tried_on_every_method_that_takes_one() -> None:
@@ -135,3 +83,73 @@ def test_every_claim_is_an_own_sentence() -> None:
         assert len(seen) > 10
     both = {name for name in dir(StoreContract) if name.startswith("test_")}
     assert not both & {name for name in dir(WriterContract) if name.startswith("test_")}
+
+
+class TestMemoryStore(StoreContract):
+    persistent = False
+    tick = 0.0
+    examples = 1  # it is what histories are compared with
+
+    @pytest.fixture
+    def make_store(self) -> MakeStore:
+        only = MemoryStore()
+
+        async def make() -> Store:
+            return only
+
+        return make
+
+
+class OnEachStore(StoreFixtures):
+    @pytest.fixture
+    def make_store(self, url: str) -> MakeStore:
+        async def make() -> Store:
+            return open_store(url)
+
+        return make
+
+
+class TestStores(OnEachStore, StoreContract, WriterContract, CheckContract):
+    pass
+
+
+@pytest.mark.parametrize("backend", parameters("jsonl", "sqlite"), indirect=True)
+class TestSearchableStores(OnEachStore, SearchContract):
+    pass
+
+
+@pytest.mark.parametrize("backend", parameters("jsonl", "sqlite", "postgresql"), indirect=True)
+class TestStoresThatKeepVectors(OnEachStore, VectorContract):
+    pass
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("backend", parameters("sqlite", "postgresql", "redis"), indirect=True)
+class TestStoresForLong(OnEachStore, SoakContract):
+    pass
+
+
+class TestStoresWithoutArchive(Editing, MatchesReference):
+    archives = False
+    examples = 10
+
+    @pytest.fixture
+    def make_store(self, tmp_path: Path) -> MakeStore:
+        async def make() -> Store:
+            return open_store(f"sqlite:{tmp_path / 'sessions.db'}", archive=False, durability="flush")
+
+        return make
+
+
+PIECES = {"postgresql": (postgres_driver, "_MAX_ROWS", 3), "redis": (redis_driver, "_WINDOW", 7)}
+
+
+@pytest.mark.parametrize("backend", parameters(*PIECES), indirect=True)
+class TestInPieces(OnEachStore, MatchesReference):
+    """Statements that take three rows each, and rows that are read seven at a time."""
+
+    examples = 8
+
+    @pytest.fixture(autouse=True)
+    def pieces(self, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(*PIECES[backend])

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,7 @@ from amplifier_context_core import open_store
 from amplifier_context_core.errors import SessionInUse, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.changes import begin
-from tests.stores.other_process import running
+from tests.stores.jsonl.files import begin, running
 
 
 @pytest.fixture(params=["jsonl:{}/deep/er/sessions", "sqlite:{}/deep/er/sessions.db"], ids=["jsonl", "sqlite"])
@@ -85,11 +85,10 @@ async def test_a_store_without_references_releases_everything(url: str) -> None:
     other = open_store(url)
     async with asyncio.timeout(60):
         while True:
-            try:
+            with suppress(SessionInUse):
                 assert await other.open("s") == Extent(2, 2)
                 break
-            except SessionInUse:
-                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
     await other.close()
 
 
@@ -120,28 +119,12 @@ async def test_a_writer_is_named_and_once_it_is_killed_its_session_is_free_and_i
     await store.close()
 
 
-async def run(program: str, url: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", program, url]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 UNCLOSED = """
 import asyncio, sys
 from amplifier_context_core import open_store
 from amplifier_context_testing.contract.samples import entries
-asyncio.run(open_store(sys.argv[1], durability="none").append("s", entries(1, 3)))
+asyncio.run(open_store(sys.argv[1], durability="none").append("s", entries(1, 4)))
 """
-
-
-async def test_a_process_that_ends_without_closing_has_everything_written_and_released(url: str) -> None:
-    await run(UNCLOSED, url)
-    store = open_store(url)
-    assert [(info.length, info.holder) for info in await store.sessions()] == [(3, "")]
-    assert await store.open("s") == Extent(3, 3)
-    await store.close()
-
-
 FORKED = """
 import asyncio, os, sys
 from amplifier_context_core import open_store
@@ -162,8 +145,12 @@ asyncio.run(store.close())
 """
 
 
-async def test_a_store_that_was_used_before_a_fork_says_so_in_the_child(url: str) -> None:
-    await run(FORKED, url)
+@pytest.mark.parametrize("program", [UNCLOSED, FORKED], ids=["it does not close", "it forks, and says so in the child"])
+async def test_a_process_that_ends_has_everything_written_and_released(url: str, program: str) -> None:
+    command = [sys.executable, "-W", "error", "-c", program, url]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
     store = open_store(url)
-    assert await store.extent("s") == Extent(4, 4)
+    assert [(info.length, info.holder) for info in await store.sessions()] == [(4, "")]
+    assert await store.open("s") == Extent(4, 4)
     await store.close()

@@ -8,24 +8,25 @@ import asyncio
 import random
 import shutil
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from amplifier_context_core.stores import Checkable, open_store
+from amplifier_context_testing.contract.samples import entry
 from tests.stores import interrupted
-from tests.stores.interrupted import WORK, Held
+from tests.stores.interrupted import WORK, Held, held
 from tests.stores.jsonl.files import fast_folder
-from tests.stores.kills import Event, Victims, victims
+from tests.stores.kills import Event, Victims
 from tests.stores.power_cuts import Trace, record
 
-needs_strace = pytest.mark.skipif(
-    shutil.which("strace") is None, reason="strace is not installed: it records the system calls"
-)
+HUNDREDS = pytest.param(300, marks=pytest.mark.soak)
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Victims]:
-    with victims("-m", interrupted.__name__) as server:
+    with closing(Victims("-m", interrupted.__name__)) as server:
         yield server
 
 
@@ -40,71 +41,71 @@ def traces() -> Iterator[dict[str, Trace]]:
         yield dict(zip(WORK, recorded, strict=True))
 
 
-async def _kill(server: Victims, name: str, folder: Path, kills: int, seed: int) -> int:
-    """Kill processes amid some work, check what each left, and return how many had not done it."""
-    chance, longest, struck = random.Random(seed), 0.03, 0
-    begun, expected = await _begin(name, folder)
-    for number in range(kills):
-        left = shutil.copytree(begun, folder / f"left {number}")
-        events = await server.kill_one({"work": name, "folder": str(left)}, chance.random() * longest)
-        is_done = {"done": name} in events
-        longest *= 0.8 if is_done else 1.1
-        struck += not is_done
-        await _check(name, left, events, expected)
-    return struck
+class Course:
+    """Some work, and what the sessions hold after it, without a crash."""
 
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.work, self.begun, self.left = name, WORK[name], folder / "begun", folder / "left"
+        self._expected: list[Held] = []
 
-async def _cut(trace: Trace, name: str, folder: Path, cuts: int, seed: int) -> int:
-    """Cut the power amid some work, check what each cut leaves, and return how many came before it was done."""
-    chance, struck = random.Random(seed), 0
-    _, expected = await _begin(name, folder)
-    for number in range(cuts):
-        left = folder / f"left {number}"
-        left.mkdir()
-        said = trace.cut(trace.moment(chance), left, chance)
-        events = [event for event in said if name in event.values()]
-        struck += {"done": name} not in events
-        await _check(name, left, events, expected)
-    return struck
+    async def begin(self) -> None:
+        self.begun.mkdir()
+        await self.work.begin(self.begun)
+        shutil.copytree(self.begun, self.left)
+        await asyncio.to_thread(interrupted.do, self.name, self.left)
+        self._expected = [await held(url.format(self.left)) for url in self.work.urls]
+        shutil.rmtree(self.left, ignore_errors=True)
 
-
-async def _begin(name: str, folder: Path) -> tuple[Path, list[Held]]:
-    """Return a folder in which some work begins, and what the sessions hold after it, without a crash."""
-    begun = folder / "begun"
-    begun.mkdir()
-    await WORK[name].begin(begun)
-    whole = shutil.copytree(begun, folder / "whole")
-    await asyncio.to_thread(interrupted.run_again, WORK[name], whole)
-    return begun, await interrupted.held(WORK[name], whole)
-
-
-async def _check(name: str, left: Path, events: list[Event], expected: list[Held]) -> None:
-    """Check a folder, and remove it. A store that was closed may still be about to remove the folder of its locks."""
-    await interrupted.check(WORK[name], left, events, expected)
-    shutil.rmtree(left, ignore_errors=True)
+    async def check(self, events: list[Event]) -> bool:
+        """Check what a crash left: what was done is there, and the rest can be done again. Return True if the crash
+        came before all was done.
+        """
+        left, is_done = self.left, {"done": self.name} in events
+        if not is_done:
+            await asyncio.to_thread(interrupted.do, self.name, left)
+        assert [await held(url.format(left)) for url in self.work.urls] == self._expected
+        for url in self.work.urls:
+            store = open_store(url.format(left))
+            for name in self._expected[-1]:
+                last = (await store.open(name)).last_seq
+                await store.append(name, [entry(last + 1, session_id=name)])
+                assert [one.seq for one in await store.read(name, -1)] == [last + 1]
+                assert isinstance(store, Checkable)
+                assert await store.verify(name) == []
+            await store.close()
+        for path in left.rglob("*"):
+            assert path.is_dir() or self.work.erased not in path.read_bytes(), f"{path.name} holds erased text"
+            assert not path.name.endswith(".repaired")
+        shutil.rmtree(left, ignore_errors=True)  # a store that was closed may still remove the folder of its locks
+        return not is_done
 
 
 @pytest.mark.parametrize("name", WORK)
-async def test_a_kill_amid_the_work_loses_nothing(server: Victims, name: str, tmp_path: Path) -> None:
-    await _kill(server, name, tmp_path, 6, seed=1)  # on a busy machine all of them may come late
+@pytest.mark.parametrize("kills", [6, HUNDREDS])
+async def test_a_kill_amid_the_work_loses_nothing(server: Victims, name: str, kills: int, tmp_path: Path) -> None:
+    course, longest, struck = Course(name, tmp_path), 0.03, 0
+    chance = random.Random(1 if kills == 6 else None)
+    await course.begin()
+    for _ in range(kills):
+        shutil.copytree(course.begun, course.left)
+        events = await server.kill_one({"work": name, "folder": str(course.left)}, chance.random() * longest)
+        is_struck = await course.check(events)
+        longest *= 1.1 if is_struck else 0.8
+        struck += is_struck
+    assert struck or kills == 6  # on a busy machine all of them may come late
 
 
-@needs_strace
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: it records the system calls")
 @pytest.mark.parametrize("name", WORK)
-async def test_a_power_cut_amid_the_work_loses_nothing(traces: dict[str, Trace], name: str) -> None:
+@pytest.mark.parametrize("cuts", [8, HUNDREDS])
+async def test_a_power_cut_amid_the_work_loses_nothing(traces: dict[str, Trace], name: str, cuts: int) -> None:
+    trace, struck = traces[name], 0
+    chance = random.Random(1 if cuts == 8 else None)
     with fast_folder() as folder:
-        assert await _cut(traces[name], name, folder, 8, seed=1)
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("name", WORK)
-async def test_three_hundred_kills_amid_the_work_lose_nothing(server: Victims, name: str, tmp_path: Path) -> None:
-    assert await _kill(server, name, tmp_path, 300, seed=random.randrange(2**32))
-
-
-@needs_strace
-@pytest.mark.soak
-@pytest.mark.parametrize("name", WORK)
-async def test_three_hundred_power_cuts_amid_the_work_lose_nothing(traces: dict[str, Trace], name: str) -> None:
-    with fast_folder() as folder:
-        assert await _cut(traces[name], name, folder, 300, seed=random.randrange(2**32))
+        course = Course(name, folder)
+        await course.begin()
+        for _ in range(cuts):
+            course.left.mkdir()
+            said = trace.cut(trace.moment(chance), course.left, chance)
+            struck += await course.check([event for event in said if name in event.values()])
+    assert struck

@@ -1,8 +1,11 @@
-"""Threads of stores answer every call, whatever the work raised; so do changes that are sent together."""
+"""Threads of stores answer every call, whatever the work raised; so do changes that are sent together. Each change has
+a revision of its own.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -16,6 +19,7 @@ from amplifier_context_core.stores.sqlite import worker as sqlite_worker
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_servers.leased.batching import MicroBatcher
 from amplifier_context_servers.leased.loop_thread import LoopThread
+from amplifier_context_servers.leased.protocol import new_revision
 
 DEADLINE = 5.0  # seconds
 PROBLEMS = [StopIteration(1), SystemExit(3), KeyboardInterrupt(), GeneratorExit(), ValueError("no")]
@@ -78,23 +82,17 @@ async def test_whatever_one_coroutine_of_a_loop_thread_raises_the_others_are_ans
         await asyncio.sleep(0.01)
         raise problem
 
-    async def wait() -> str:
-        await asyncio.sleep(0.05)
-        return "answered"
-
-    raised: list[BaseException] = []
-
-    async def call() -> None:
+    async def call() -> BaseException | None:
         try:
             await loop_thread.run(fail())
-        except BaseException as problem:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
-            raised.append(problem)
+        except BaseException as raised:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
+            return raised
+        return None
 
-    waiting = asyncio.create_task(loop_thread.run(wait()))
-    await asyncio.wait_for(call(), DEADLINE)
-    assert len(raised) == 1
+    waiting = asyncio.create_task(loop_thread.run(asyncio.sleep(0.05, "answered")))
+    assert await asyncio.wait_for(call(), DEADLINE) is not None
     assert await asyncio.wait_for(waiting, DEADLINE) == "answered"
-    assert await asyncio.wait_for(loop_thread.run(wait()), DEADLINE) == "answered"
+    assert await asyncio.wait_for(loop_thread.run(asyncio.sleep(0.05, "answered")), DEADLINE) == "answered"
     loop_thread.stop()
 
 
@@ -122,7 +120,7 @@ async def test_stopping_a_loop_thread_cancels_what_runs_and_ends_it() -> None:
 
 
 @pytest.mark.parametrize("problem", [asyncio.CancelledError(), GeneratorExit()])
-async def test_no_item_of_a_batch_waits_for_ever_whatever_was_raised(problem: BaseException) -> None:
+async def test_no_item_of_a_batch_waits_for_ever_whatever_was_raised_or_not_answered(problem: BaseException) -> None:
     async def fail(items: Sequence[int]) -> list[int | Exception]:
         await asyncio.sleep(0.001)
         if min(items) > 0:
@@ -137,8 +135,6 @@ async def test_no_item_of_a_batch_waits_for_ever_whatever_was_raised(problem: Ba
     for task in tasks[1:]:
         assert task.cancelled() or task.exception() is problem
 
-
-async def test_an_item_without_an_answer_is_an_error_for_that_item() -> None:
     async def short(items: Sequence[int]) -> list[int | Exception]:
         await asyncio.sleep(0.001)
         return list(items)[:2]
@@ -147,4 +143,17 @@ async def test_an_item_without_an_answer_is_an_error_for_that_item() -> None:
     work = asyncio.gather(*(batches.add(number) for number in range(5)), return_exceptions=True)
     answers = await asyncio.wait_for(work, DEADLINE)
     assert answers[:3] == [0, 1, 2]
-    assert [type(answer) for answer in answers[3:]] == [StoreError] * 2
+    assert [type(answer) for answer in answers[3:]] == [StoreError] * 2, "an error for each that got no answer"
+
+
+def test_two_processes_that_seed_random_alike_make_different_revisions() -> None:
+    """By a revision, a writer finds that another one changed the session."""
+    state = random.getstate()
+    try:
+        random.seed(0)
+        first = [new_revision() for _ in range(5)]
+        random.seed(0)
+        assert not set(first) & {new_revision() for _ in range(5)}
+        assert random.random() == 0.8444218515250481, "nor is the host's generator used"
+    finally:
+        random.setstate(state)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
 import pytest
 
+from amplifier_context_core.stores.jsonl.store import JsonlStore
 from tests.stores.jsonl.files import fast_folder
 
 
@@ -14,3 +15,10 @@ from tests.stores.jsonl.files import fast_folder
 def root() -> Generator[Path]:
     with fast_folder() as made:
         yield made
+
+
+@pytest.fixture
+async def store(root: Path) -> AsyncGenerator[JsonlStore]:
+    store = JsonlStore(root)
+    yield store
+    await store.close()

@@ -1,33 +1,92 @@
-"""What a crash leaves of a session's folder: after a kill, what was written; after a power cut, what was synced and
-some of the rest.
+"""Systems that fail and crash: the module `os`, as the store then uses it, and what a crash leaves of a folder.
 
-The databases are copied as they are: SQLite promises what it committed. The text file is ours, so its unsynced writes
-are modelled. A write reaches the disk in blocks, in any order, or not. A rename reaches it when its folder is synced.
+After a kill that is what was written; after a power cut, what was synced and some of the rest. The databases are copied
+as they are: SQLite promises what it committed. The text file is ours, so its unsynced writes are modelled. A write
+reaches the disk in blocks, in any order, or not. A rename reaches it when its folder is synced.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from amplifier_context_core.stores.jsonl import files, mirror, session
+from amplifier_context_core.stores.jsonl import files, former, mirror, session
 from amplifier_context_core.stores.sqlite import schema
-from tests.stores.jsonl.files import NAME
+from tests.stores.jsonl.files import NAME, fast_folder, unlocked
+
+READING = frozenset(["open", "pread", "fstat", "lstat", "stat"])
+WRITING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "fchmod"])
+
+
+class FaultyOs:
+    """The module `os`; a call fails if `fault` returns an error number for its name. Of a failing write, a part is
+    written: `share` returns how much.
+    """
+
+    def __init__(self, fault: Callable[[str], int], share: Callable[[], float] = lambda: 0.5) -> None:
+        self._fault, self._share = fault, share
+        self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in READING | WRITING:
+            return real
+
+        def call(*arguments: Any, **more: Any) -> Any:
+            code = self._fault(name)
+            if not code:
+                return real(*arguments, **more)
+            self.failed += 1
+            if name in ("write", "pwrite"):
+                real(arguments[0], arguments[1][: int(len(arguments[1]) * self._share())], *arguments[2:])
+            raise OSError(code, os.strerror(code))
+
+        return call
+
+
+def each_fault(lasting: bool | None = None) -> Iterator[tuple[Path, FaultyOs, int]]:
+    """Yield an empty folder and an `os` of which call 1 that changes files fails, then one whose call 2 does, and so on
+    until there was no such call. If it is lasting, all later calls fail, too; None: for even numbers.
+    """
+    for number in range(1, 100):
+        left, lasts = number, number % 2 == 0 if lasting is None else lasting
+
+        def fault(name: str, lasts: bool = lasts) -> int:
+            nonlocal left
+            left -= name in WRITING
+            return errno.ENOSPC if name in WRITING and (left == 0 or (left < 0 and lasts)) else 0
+
+        faulty = FaultyOs(fault)
+        with fast_folder() as root:
+            yield root, faulty, number
+        if not faulty.failed:
+            return
+    pytest.fail("there is no end of calls")
+
+
+@contextmanager
+def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
+    """Let the store use this in place of the module `os`."""
+    with monkeypatch.context() as patch:
+        for user in (files, former, mirror, session, schema):
+            patch.setattr(user, "os", module)
+        yield
+
 
 BLOCK = 64  # bytes; small, so that short files have many
 
 
-@dataclass
-class Version:
+class Version(NamedTuple):
     """A text file under its name: what it holds, and what of it is synced."""
 
     content: bytes = b""
@@ -54,14 +113,15 @@ class Disk:
         real = getattr(os, name)
         if not callable(real) or name in ("fspath", "stat_result"):
             return real
-        special = {"fdatasync": self._sync, "fsync": self._sync, "replace": self._replace, "unlink": self._unlink}
 
         def call(*arguments: Any, **more: Any) -> Any:
             if self.calls == self.at:
                 self.copy()
             self.calls += 1
-            if name in special:
-                special[name](*arguments)
+            if name in ("fdatasync", "fsync"):
+                self._sync(arguments[0])
+            elif name in ("replace", "unlink") and os.fspath(arguments[-1]) == str(self.main):
+                self.former.append(self._version() or Version())
             return real(*arguments, **more)
 
         return call
@@ -78,11 +138,12 @@ class Disk:
         """Copy the folder; what shared memory held is gone."""
         self.is_copied = True
         self.root.mkdir(exist_ok=True)
-        current = [self._version(self.main)] if self.main.exists() else []
-        status = self.main.stat() if current else None
-        self.inode, self.ctime = (status.st_ino, status.st_ctime_ns) if status else (0, 0)
-        self.possible = [*self.former, *current] or [Version()]
-        shutil.copytree(self.root, self.then, ignore=shutil.ignore_patterns("*-shm", "*.lock"))
+        current = self._version()
+        if current:
+            status = self.main.stat()
+            self.inode, self.ctime = status.st_ino, status.st_ctime_ns
+        self.possible = [*self.former, *([current] if current else [])] or [Version()]
+        shutil.copytree(self.root, self.then, ignore=unlocked)
         self._stamp()
 
     def _stamp(self) -> None:
@@ -90,25 +151,16 @@ class Disk:
         self.copied = main.stat().st_ctime_ns if main.exists() else 0
 
     def _sync(self, descriptor: int) -> None:
-        status = os.fstat(descriptor)
-        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+        path = Path(f"/proc/self/fd/{descriptor}")
+        if path.is_dir():
             self.former.clear()
         else:
-            self.synced[status.st_ino] = Path(f"/proc/self/fd/{descriptor}").read_bytes()
+            self.synced[path.stat().st_ino] = path.read_bytes()
 
-    def _replace(self, _: str, target: str) -> None:
-        if os.fspath(target) == str(self.main):
-            self._keep_former()
-
-    def _unlink(self, path: str) -> None:
-        if os.fspath(path) == str(self.main):
-            self._keep_former()
-
-    def _keep_former(self) -> None:
-        self.former.append(self._version(self.main) if self.main.exists() else Version())
-
-    def _version(self, path: Path) -> Version:
-        return Version(path.read_bytes(), self.synced.get(path.stat().st_ino, b""))
+    def _version(self) -> Version | None:
+        if not self.main.exists():
+            return None
+        return Version(self.main.read_bytes(), self.synced.get(self.main.stat().st_ino, b""))
 
     def cut_power(self, chance: random.Random) -> None:
         """Make of the copied text file what a power cut may leave of it."""
@@ -123,27 +175,18 @@ class Disk:
 
 def _torn(version: Version, chance: random.Random) -> bytes:
     """Return the synced bytes with some of the later ones: whole blocks of them, zeros, and an end at any byte."""
-    different = (n for n, pair in enumerate(zip(version.content, version.synced, strict=False)) if pair[0] != pair[1])
-    shared = version.content[: next(different, min(len(version.content), len(version.synced)))]
     whole = chance.choice((version.content, version.synced, None))
     if whole is not None:
         return whole
-    parts = [shared]
-    for start in range(len(shared), len(version.content), BLOCK):
+    pairs = enumerate(zip(version.content, version.synced, strict=False))
+    shared = next((n for n, (new, old) in pairs if new != old), min(map(len, version)))
+    torn = bytearray(version.content[:shared])
+    for start in range(shared, len(version.content), BLOCK):
         block = version.content[start : start + BLOCK]
         old = version.synced[start : start + BLOCK].ljust(len(block), b"\0")  # what was never written reads as zeros
-        parts.append(chance.choice((block, block, bytes(len(block)), old)))
-    end = chance.choice((len(shared), len(version.content), chance.randint(len(shared), len(version.content))))
-    return b"".join(parts)[:end]
-
-
-@contextmanager
-def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
-    """Let the store use this in place of the module `os`."""
-    with monkeypatch.context() as patch:
-        for user in (files, mirror, session, schema):
-            patch.setattr(user, "os", module)
-        yield
+        torn += chance.choice((block, block, bytes(len(block)), old))
+    end = chance.choice((shared, len(version.content), chance.randint(shared, len(version.content))))
+    return bytes(torn[:end])
 
 
 class SameInode:

@@ -1,22 +1,57 @@
-"""Shared by the tests of the JSONL store: a session on a fast disk, its files, and how it opens again."""
+"""Shared by the tests of stores in files: a session on a fast disk, its files, changes of it, how it opens again."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
+import subprocess
+import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores import Extent, Repair, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing.contract.samples import entries
+from amplifier_context_testing.contract.fixtures import Whole, assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
 
 NAME = "context-messages.jsonl"
+unlocked = shutil.ignore_patterns("*-shm", "*.lock")  # what a crash leaves of an open session
+Change = Callable[[Store], Awaitable[object]]
+CHANGES: dict[str, Change] = {
+    "append": lambda store: store.append("s", entries(14, 14)),
+    "batch": lambda store: store.append("s", entries(20, 24)),
+    "replace": lambda store: store.replace("s", 6, [*entries(20, 21), entries(8, 8)[0]]),
+    "replace into the checkpoint": lambda store: store.replace("s", 2, entries(20, 20)),
+    "clear": lambda store: store.replace("s", 0, []),
+    "rewrite": lambda store: store.rewrite("s", [entry(5, "rewritten"), entry(11, "rewritten")]),
+    "recount": lambda store: store.rewrite("s", [one._replace(tokens=10**9) for one in entries(3, 5)]),
+    "recount in place": lambda store: store.rewrite("s", [one._replace(tokens=1) for one in entries(3, 8)]),
+    "checkpoint": lambda store: store.save_checkpoint("s", 7, b"seven"),
+}
+
+
+async def begin(store: Store, session_id: str = "s") -> None:
+    """Begin a session with a bit of everything."""
+    await store.append(session_id, entries(1, 10, session_id=session_id))
+    await store.replace(session_id, 9, entries(11, 12, session_id=session_id))
+    await store.append(session_id, entries(13, 13, session_id=session_id))
+    await store.replace(session_id, 10, [])
+    await store.save_checkpoint(session_id, 4, b"four")
+
+
+@contextmanager
+def running(code: str, argument: str) -> Generator[subprocess.Popen[bytes]]:
+    """Run code in another process. It prints `ready`, then reads standard input, which ends with the block."""
+    command = [sys.executable, "-c", code, argument]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
 
 
 @contextmanager
@@ -59,62 +94,35 @@ class Files:
         return self.path("context-messages.damaged")
 
     @property
-    def lines(self) -> list[bytes]:
-        return self.main.read_bytes().splitlines(keepends=True)
-
-    @property
     def messages(self) -> list[dict[str, Any]]:
         """The messages of the main file, parsed like the replaced module does: one a line."""
         return [json.loads(line) for line in self.main.read_text("utf-8").splitlines()]
 
 
-@dataclass
-class Opened:
-    """The result of opening and reading a session."""
-
-    extent: Extent
-    history: list[Entry]
-    checkpoint: bytes | None
-    repairs: list[Repair] = field(default_factory=list[Repair])
-
-    @property
-    def seqs(self) -> list[int]:
-        return [entry.seq for entry in self.history]
-
-    @property
-    def lost(self) -> int:
-        return sum(repair.lost for repair in self.repairs)
-
-
 async def write(root: Path, count: int = 10, *, checkpoint: int | None = None, session_id: str = "s") -> Files:
     """Write a session of `count` entries, appended one after another, and release it."""
     store = JsonlStore(root, durability="flush")
-    for entry in entries(1, count, session_id=session_id):
-        await store.append(session_id, [entry])
+    for one in entries(1, count, session_id=session_id):
+        await store.append(session_id, [one])
     if checkpoint is not None:
         await store.save_checkpoint(session_id, checkpoint, b"covers some")
     await store.close()
     return Files(root, session_id)
 
 
-async def reopen(root: Path, session_id: str = "s") -> Opened:
-    """Open a session that may be damaged and read all of it. It must be intact afterwards, and accept appends."""
+async def reopen(root: Path) -> tuple[Whole, list[Repair]]:
+    """Open a session, and return all of it, with what was reported. Afterwards it has nothing wrong with it, takes a
+    message, and opens without another report.
+    """
     store, repairs = JsonlStore(root, durability="flush"), list[Repair]()
-    await store.open(session_id, repairs.append)
-    history = await store.read(session_id)
-    checkpoint = await store.load_checkpoint(session_id)
-    found = Opened(await store.extent(session_id), history, checkpoint, repairs)
-    assert found.extent.length == len(history)
-    assert await store.verify(session_id) == []
-    last = found.extent.last_seq + 1
-    await store.append(session_id, entries(last, last, session_id=session_id))
-    assert [entry.seq for entry in await store.read(session_id)] == [*found.seqs, last]
-    await store.replace(session_id, len(history), [])
+    await store.open("s", repairs.append)
+    found, reported = await whole(store), len(repairs)
+    assert await store.verify("s") == []
+    length, last = len(found.history) + 1, found.extent.last_seq + 1
+    await store.append("s", entries(last, last))
     await store.close()
-    store = JsonlStore(root)
-    reported = list(found.repairs)
-    assert await store.open(session_id, repairs.append) == Extent(len(history), last)
-    assert [entry.seq for entry in await store.read(session_id)] == found.seqs
-    assert repairs == reported, "what was repaired once is whole"
+    assert await store.open("s", repairs.append) == Extent(length, last)
+    assert_same(await store.read("s"), [*found.history, *entries(last, last)])
     await store.close()
-    return found
+    assert len(repairs) == reported, "what was repaired once is whole"
+    return found, repairs

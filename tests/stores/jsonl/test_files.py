@@ -1,62 +1,42 @@
-"""The files themselves: their format, names and permissions."""
+"""The files of the JSONL store: names and rights, how little of them is read, and what a repair makes of damage."""
 
 from __future__ import annotations
 
-import json
+import asyncio
 import os
+import shutil
+import sqlite3
 import stat
+import threading
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from amplifier_context_core.errors import ConfigError, StoreError
-from amplifier_context_core.stores import Extent
+from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
+from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.jsonl.files import Files, reopen
-
-# -- format ------------------------------------------------------------------------------------------------------------
+from tests.stores.jsonl.files import Files, garble, unlocked, write
 
 
-async def test_a_file_of_the_replaced_modules_opens(root: Path) -> None:
-    """Written by `json.dumps`, a message a line, the timestamp in metadata (newer) or on top (older)."""
-    theirs: list[dict[str, Any]] = [
-        {"role": "system", "content": "Be careful."},
-        {"role": "user", "content": "Lies é 読", "timestamp": "2025-01-01T00:00:00"},
-        {
-            "role": "assistant",
-            "content": [{"type": "tool_call", "id": "a", "name": "read", "input": {}}],
-            "tool_calls": [{"id": "a", "tool": "read", "arguments": {}}],
-            "metadata": {"timestamp": "2025-01-01T00:00:01.000+00:00"},
-        },
-        {"role": "tool", "tool_call_id": "a", "name": "read", "content": "half a pair: \ud83d"},
-        {"role": "user", "content": "And now?", "metadata": {"source": "hook"}},
-        {"role": "user", "content": "Go on."},
-    ]
-    (root / "s").mkdir()
-    Files(root).main.write_text("".join(json.dumps(message) + "\n" for message in theirs))
-    found = await reopen(root)
-    assert [one.message for one in found.history] == theirs
-    assert [one.turn for one in found.history] == [0, 1, 1, 1, 1, 2]
-    assert [one.created for one in found.history][1:3] == ["2025-01-01T00:00:00", "2025-01-01T00:00:01.000+00:00"]
-    assert found.lost == 0
-
-
-# -- one file as the session -------------------------------------------------------------------------------------------
-
-
-async def test_one_file_is_the_session_whatever_its_id(root: Path) -> None:
+async def test_one_file_is_the_session_whatever_its_id_and_keeps_its_rights(root: Path) -> None:
     file = root / "here" / "transcript.jsonl"
+    file.parent.mkdir()
+    file.write_bytes(b'{"role": "user", "content": "x"}\n')
+    file.chmod(0o640)
     store = JsonlStore(root / "unused", file=file)
-    await store.append("s", entries(1, 3))
+    await store.append("s", entries(2, 3))
     await store.save_checkpoint("s", 2, b"two")
     await store.replace("s", 2, [])
     await store.close()
     assert len(file.read_text().splitlines()) == 2
     assert not (root / "unused").exists()
-    names = {path.name for path in file.parent.iterdir()}
-    assert names == {"transcript.jsonl", "transcript.db"}
+    rights = {path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()}
+    assert rights == {"transcript.jsonl": 0o640, "transcript.db": 0o600}
     other = JsonlStore(root, file=file)
     assert await other.open("another id") == Extent(2, 3)
     assert await other.load_checkpoint("another id") == b"two"
@@ -66,16 +46,23 @@ async def test_one_file_is_the_session_whatever_its_id(root: Path) -> None:
     assert list(file.parent.iterdir()) == []
 
 
-async def test_a_fork_never_takes_the_name_of_a_file_that_belongs_to_another_fork(root: Path) -> None:
+async def test_a_fork_of_the_one_file_is_a_file_beside_it_whose_name_no_other_file_has(root: Path) -> None:
     store = JsonlStore(root, file=root / "talk.jsonl")
     await store.append("s", entries(1, 4))
-    await store.fork("s", "x", 2)
+    await store.fork("s", "x", 3)
+    await store.append("x", entries(9, 9, session_id="x"))
     with pytest.raises(ConfigError, match="choose another id"):
         await store.fork("s", "x.index")
     assert (await store.extent("x.index")).length == 4  # no fork has this id: the one file
-    assert [info.session_id for info in await store.sessions() if info.session_id != "talk"] == ["x"]
-    await store.close()
+    with pytest.raises(StoreError, match="already"):
+        await store.fork("s", "s")
+    assert [one.seq for one in await store.read("x")] == [1, 2, 3, 9]
+    assert sorted((info.session_id, info.length) for info in await store.sessions()) == [("talk", 4), ("x", 4)]
+    await store.release("x")
     assert {path.name for path in root.glob("talk.fork-x*")} == {"talk.fork-x.jsonl", "talk.fork-x.db"}
+    await store.delete("x")
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
+    await store.close()
 
 
 @pytest.mark.parametrize("kind", ["archive.jsonl", "lock", "db"])
@@ -84,9 +71,11 @@ def test_one_file_never_has_the_name_of_a_file_that_belongs_to_another(root: Pat
         JsonlStore(root, file=root / f"talk.{kind}")
 
 
-@pytest.fixture
-def ignoring_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are found by their names in any case, as on macOS and Windows."""
+@pytest.mark.parametrize("one_file", [False, True])
+async def test_where_case_is_ignored_two_ids_are_never_one_file(
+    root: Path, one_file: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS and Windows."""
     find = os.stat
 
     def found(path: str, *arguments: Any, **more: Any) -> os.stat_result:
@@ -100,61 +89,179 @@ def ignoring_case(monkeypatch: pytest.MonkeyPatch) -> None:
             return find(same[0], *arguments, **more)
 
     monkeypatch.setattr(os, "stat", found)
-
-
-@pytest.mark.usefixtures("ignoring_case")
-@pytest.mark.parametrize("one_file", [False, True])
-async def test_where_case_is_ignored_two_ids_are_never_one_file(root: Path, one_file: bool) -> None:
     store = JsonlStore(root, file=root / "main.jsonl" if one_file else None)
     await store.append("parent", entries(1, 3))
     await store.fork("parent", "Task-One")
     for other in ("task-one", "TASK-ONE", "tASK-oNE"):
-        with pytest.raises(ConfigError, match="in case only"):
-            await store.read(other)
-        with pytest.raises(ConfigError, match="in case only"):
-            await store.append(other, entries(1, 1))
+        for call in (store.read(other), store.append(other, entries(1, 1))):
+            with pytest.raises(ConfigError, match="in case only"):
+                await call
     assert len(await store.read("Task-One")) == 3
     await store.fork("parent", "Task-Two")
     await store.close()
 
 
-async def test_a_fork_of_the_one_file_is_a_file_beside_it(root: Path) -> None:
-    file = root / "transcript.jsonl"
-    store = JsonlStore(root, file=file)
-    await store.append("s", entries(1, 4))
-    await store.fork("s", "child", 3)
-    await store.append("child", entries(9, 9, session_id="child"))
-    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
-    assert [one.seq for one in await store.read("child")] == [1, 2, 3, 9]
-    assert sorted((info.session_id, info.length) for info in await store.sessions()) == [
-        ("child", 4),
-        ("transcript", 4),
-    ]
-    with pytest.raises(StoreError, match="already"):
-        await store.fork("s", "s")
-    await store.delete("child")
-    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 4]
-    await store.close()
-
-
-async def test_a_file_of_the_hosts_keeps_its_rights(root: Path) -> None:
-    file = root / "transcript.jsonl"
-    file.write_bytes(b'{"role": "user", "content": "x"}\n')
-    file.chmod(0o640)
-    store = JsonlStore(root, file=file)
-    await store.append("s", entries(2, 3))
-    await store.close()
-    assert stat.S_IMODE(file.stat().st_mode) == 0o640
-    assert {stat.S_IMODE(path.stat().st_mode) for path in root.iterdir() if path != file} == {0o600}
-
-
-# -- URLs and permissions ----------------------------------------------------------------------------------------------
-
-
-async def test_nothing_is_left_of_a_session_that_was_only_opened(root: Path) -> None:
-    store = JsonlStore(root)
+async def test_nothing_is_left_of_a_session_that_was_only_opened(root: Path, store: JsonlStore) -> None:
     await store.open("s")
     assert (root / "s").exists()
     await store.release("s")
     assert not (root / "s").exists()
+
+
+async def test_the_mirror_of_a_session_that_was_closed_is_not_read_to_resume_it(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, open_file, opened = await write(root, 30), os.open, set[str]()
+
+    def noted(path: str, *arguments: Any) -> int:
+        opened.add(os.fspath(path))
+        return open_file(path, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", noted)
+        assert await store.open("s") == Extent(30, 30)
+        assert opened
+        assert str(files.main) not in opened
+        await store.release("s")
+        os.utime(files.main)
+        assert await store.open("s") == Extent(30, 30)
+        assert str(files.main) in opened
+
+
+async def test_an_idle_session_needs_no_reading_after_a_kill(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mirror is synced once nothing was called for a second."""
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.worker.IDLE_SECONDS", 0.01)
+    await store.append("s", entries(1, 3))
+    until = time.monotonic() + 20
+    with closing(sqlite3.connect(Files(root).database)) as db:
+        while db.execute("SELECT value FROM facts WHERE name = 'mirror mark'").fetchone() != (0,):
+            assert time.monotonic() < until
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the descriptors of Linux")
+async def test_many_open_sessions_share_one_thread_and_few_descriptors(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("amplifier_context_core.stores.jsonl.sessions._MAX_CONNECTED", 10)
+    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    store = JsonlStore(root, durability="none")
+    names = [f"session {number}" for number in range(60)]
+    for name in names:
+        await store.append(name, entries(1, 1, session_id=name))
+    assert len(os.listdir("/proc/self/fd")) - before <= 60 + 3 * 10 + 5
+    assert [one.name for one in set(threading.enumerate()) - threads] == ["jsonl store"]
+    for name in names:
+        await store.append(name, entries(2, 2, session_id=name))
+    assert {info.length for info in await store.sessions()} == {2}
     await store.close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+async def test_odd_folders_and_sessions_whose_creation_was_interrupted_are_not_listed(
+    root: Path, store: JsonlStore
+) -> None:
+    await store.append("mine", entries(1, 1))
+    odd = root / "evil\x1b[31m"
+    odd.mkdir()
+    (odd / "context-messages.jsonl").write_text("{}\n")
+    files = Files(root)
+    files.database.parent.mkdir()
+    with closing(sqlite3.connect(files.database)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    assert files.database.stat().st_size
+    assert [info.session_id for info in await store.sessions()] == ["mine"]
+    assert await store.open("s") == Extent()
+
+
+COMMAND = r"amplifier_context_core\.repair"
+
+
+async def test_a_damaged_message_is_left_out_and_its_session_takes_no_other(root: Path, store: JsonlStore) -> None:
+    garble((await write(root, 6, checkpoint=2)).database, 4)
+    await write(root, 2, session_id="other")
+    repairs: list[Repair] = []
+    assert (await store.open("s", repairs.append)).length == 6
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3, 5, 6]
+    assert await store.load_checkpoint("s") == b"covers some"
+    assert [one.lost for one in repairs] == [1]
+    assert len(await store.verify("s")) == 1
+    with pytest.raises(StoreError, match=COMMAND):
+        await store.append("s", entries(7, 7))
+    await store.append("other", entries(3, 3, session_id="other"))
+    assert len(Files(root).messages) == 6
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+async def test_a_repair_puts_a_message_of_the_text_file_where_it_was(
+    root: Path, store: JsonlStore, crashed: bool
+) -> None:
+    files = await write(root, 6)
+    if crashed:  # the mark says that messages may be missing from the text
+        await store.append("s", entries(7, 7))
+        shutil.copytree(root, root / "then", ignore=unlocked)
+        files = Files(root / "then")
+        await store.close()
+    garble(files.database, 3, 4)
+    repaired, repairs = JsonlStore(files.root), list[Repair]()
+    await repaired.repair("s", repairs.append)
+    found = await repaired.read("s")
+    assert [one.message for one in found] == [one.message for one in entries(1, 6 + crashed)]
+    assert repairs != []
+    assert await repaired.verify("s") == []
+    await repaired.close()
+    assert files.messages == [one.message for one in found]
+
+
+async def test_what_no_file_holds_is_lost_and_counted_and_is_deleted_with_its_session(
+    root: Path, store: JsonlStore
+) -> None:
+    files, repairs = await write(root, 6), list[Repair]()
+    garble(files.database, 3)
+    files.main.unlink()
+    await store.repair("s", repairs.append)
+    assert [one.seq for one in await store.read("s")] == [1, 2, 4, 5, 6]
+    assert sum(one.lost for one in repairs) == 1
+    await store.append("s", entries(7, 7))
+    await store.release("s")
+    assert files.messages[-1] == entries(7, 7)[0].message
+    for ending in (".repairing", ".repairing-wal"):  # of a repair that was killed
+        files.path(f"context.db{ending}").write_bytes(b"messages")
+    await store.delete("s")
+    assert [*root.iterdir()] == []
+
+
+async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(root: Path, store: JsonlStore) -> None:
+    files = await write(root, 6)
+    files.database.write_bytes(b"no database" * 1_000)
+    for call in (store.open("s"), store.read("s"), store.append("s", entries(7, 7))):
+        with pytest.raises(StoreError, match=COMMAND):
+            await call
+    assert [info.session_id for info in await store.sessions()] == ["s"]
+    await store.repair("s")
+    assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 6)]
+    assert len(list((root / "s").glob("context.db.damaged-*"))) == 1
+    await store.close()
+    assert files.messages == [one.message for one in entries(1, 6)]
+
+
+async def test_a_repair_that_was_interrupted_is_completed_by_the_next(root: Path, store: JsonlStore) -> None:
+    """Also where the damaged database is moved away, and the new one is not in its place yet."""
+    files = await write(root)
+    files.database.rename(files.path("context.db.repaired"))
+    with pytest.raises(StoreError, match=rf"was interrupted.*{COMMAND}"):
+        await store.open("s")
+    await store.repair("s")
+    assert_same(await store.read("s"), entries(1, 10))
+
+
+async def test_a_repair_of_a_sound_session_that_is_open_changes_nothing(root: Path, store: JsonlStore) -> None:
+    repairs: list[Repair] = []
+    await store.append("s", entries(1, 3))
+    with Files(root).main.open("ab") as file:
+        file.write(b'{"role": "user", "content": "theirs"}\n')
+    await store.repair("s", repairs.append)
+    assert [one.seq for one in await store.read("s")] == [1, 2, 3]
+    assert repairs == []

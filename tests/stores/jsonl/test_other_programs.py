@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.changes import CHANGES, Change, begin
-from tests.stores.jsonl.files import Files, write
+from tests.stores.jsonl.files import CHANGES, Change, Files, begin, reopen, write
 
 THEIRS = {"role": "user", "content": "theirs, é"}
+WRITTEN = r"another program wrote to .* release the session"
 
 
 def dumped(*messages: dict[str, Any]) -> bytes:
@@ -35,6 +33,10 @@ def dumped(*messages: dict[str, Any]) -> bytes:
 def append(files: Files, *messages: dict[str, Any]) -> None:
     with files.main.open("ab") as file:
         file.write(dumped(*messages))
+
+
+def contents_of(count: int) -> list[Any]:
+    return [one.message["content"] for one in entries(1, count)]
 
 
 async def contents(root: Path) -> list[Any]:
@@ -50,22 +52,17 @@ async def contents(root: Path) -> list[Any]:
 # -- what is read back -------------------------------------------------------------------------------------------------
 
 
-async def test_what_another_program_appends_is_added(root: Path) -> None:
-    files = await write(root, 3, checkpoint=2)
+async def test_what_another_program_appends_is_added(root: Path, store: JsonlStore) -> None:
+    files, repairs = await write(root, 3, checkpoint=2), list[Repair]()
     append(files, THEIRS, {"role": "assistant", "content": "answer"})
     written = files.messages
-    store, repairs = JsonlStore(root), list[Repair]()
     assert await store.open("s", repairs.append) == Extent(5, 5)
-    assert files.lines == [message_json(message) + b"\n" for message in written], "as this module writes them"
+    assert files.main.read_bytes().splitlines() == [message_json(message) for message in written], "as this module does"
     assert "2 messages added, 0 removed" in repairs[0].summary
     assert await store.load_checkpoint("s") == b"covers some"
     await store.append("s", entries(6, 6))
     await store.close()
-    assert [one["content"] for one in files.messages[3:]] == [
-        "theirs, é",
-        "answer",
-        entries(6, 6)[0].message["content"],
-    ]
+    assert files.messages[3:] == [*written[3:], entries(6, 6)[0].message]
     append(files, THEIRS)
     assert await contents(root) == [one["content"] for one in files.messages]
 
@@ -78,67 +75,78 @@ async def test_a_rewrite_of_the_same_size_and_time_is_noticed(root: Path) -> Non
     assert "def g_3" in (await contents(root))[-1]
 
 
-async def test_a_search_leaves_a_text_file_of_another_program_as_it_is(root: Path) -> None:
+async def test_a_search_leaves_a_text_file_of_another_program_as_it_is(root: Path, store: JsonlStore) -> None:
     """It locks nothing: a database that it made would bring back what the other program removes after that."""
     files = await write(root, 6)
     files.database.unlink()
-    store = JsonlStore(root)
     assert await store.search("s", "f_3", 3) == [3]
     await store.save_vectors("s", "model", [KeptVector(3, b"digest", b"vector")])
     assert [one.name for one in files.main.parent.iterdir()] == [files.main.name]
     files.main.write_bytes(dumped(*files.messages[:2]))
     assert await store.open("s") == Extent(2, 2)
-    await store.close()
 
 
 @pytest.mark.parametrize("end", [b"\0" * 700, b'{"role": "user", "con', b"[]\n", b"\n\n\0", 40, 0, None], ids=str)
-async def test_a_mirror_that_is_gone_or_torn_is_written_again_in_silence(root: Path, end: bytes | int | None) -> None:
-    files = await write(root, 5)
+async def test_a_mirror_that_is_gone_or_torn_is_written_again_in_silence(
+    root: Path, store: JsonlStore, end: bytes | int | None
+) -> None:
+    files, repairs = await write(root, 5), list[Repair]()
     whole = files.main.read_bytes()
     if end is None:
         files.main.unlink()
     else:
         files.main.write_bytes(whole[:end] if isinstance(end, int) else whole + end)
-    store, repairs = JsonlStore(root), list[Repair]()
     assert await store.open("s", repairs.append) == Extent(5, 5)
     await store.close()
     assert files.main.read_bytes() == whole
     assert repairs == []
 
 
-async def test_what_was_added_behind_a_torn_line_goes_to_the_end(root: Path) -> None:
-    files = await write(root, 5)
+async def test_what_was_added_behind_a_torn_line_goes_to_the_end(root: Path, store: JsonlStore) -> None:
+    files, repairs = await write(root, 5), list[Repair]()
     files.main.write_bytes(files.main.read_bytes()[:-5] + dumped(THEIRS) + dumped(THEIRS))
-    store, repairs = JsonlStore(root), list[Repair]()
     await store.open("s", repairs.append)
     await store.close()
     assert [(one.lost, one.quarantined_at) for one in repairs] == [(1, str(files.damaged))]
     assert files.damaged.read_bytes().count(b"\n") == 1
-    assert await contents(root) == [*(one.message["content"] for one in entries(1, 5)), THEIRS["content"]]
+    assert await contents(root) == [*contents_of(5), THEIRS["content"]]
 
 
-async def test_a_session_of_another_program_is_opened_with_one_warning(root: Path) -> None:
+async def test_a_session_of_the_replaced_modules_is_opened_with_one_warning(root: Path, store: JsonlStore) -> None:
+    """Written by `json.dumps`, a message a line, the timestamp in metadata (newer) or on top (older)."""
+    theirs: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be careful."},
+        {"role": "user", "content": "Lies é 読", "timestamp": "2025-01-01T00:00:00"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_call", "id": "a", "name": "read", "input": {}}],
+            "tool_calls": [{"id": "a", "tool": "read", "arguments": {}}],
+            "metadata": {"timestamp": "2025-01-01T00:00:01.000+00:00"},
+        },
+        {"role": "tool", "tool_call_id": "a", "name": "read", "content": "half a pair: \ud83d"},
+        {"role": "user", "content": "And now?", "metadata": {"source": "hook"}},
+        {"role": "user", "content": "Go on."},
+    ]
     (root / "s").mkdir()
     files = Files(root)
-    files.main.write_bytes(dumped(THEIRS, {"role": "assistant", "content": "answer"}))
-    store, repairs = JsonlStore(root), list[Repair]()
-    assert await store.extent("s") == Extent(2, 2)
-    assert [info.length for info in await store.sessions()] == [2]
-    assert len(await store.read("s")) == 2
+    files.main.write_bytes(dumped(*theirs))
+    assert await store.extent("s") == Extent(6, 6)
+    assert [info.length for info in await store.sessions()] == [6]
+    assert [one.message for one in await store.read("s")] == theirs
     assert not files.database.exists(), "reading writes nothing"
-    await store.open("s", repairs.append)
-    assert len(repairs) == 1
-    await store.close()
-    assert await store.open("s", repairs.append) == Extent(2, 2)
-    assert len(repairs) == 1
-    await store.close()
+    found, repairs = await reopen(root)
+    assert [one.message for one in found.history] == theirs
+    assert [one.turn for one in found.history] == [0, 1, 1, 1, 1, 2]
+    assert [one.created for one in found.history][1:3] == ["2025-01-01T00:00:00", "2025-01-01T00:00:01.000+00:00"]
+    assert [repair.lost for repair in repairs] == [0]
 
 
-async def test_lines_of_another_program_that_are_no_messages_are_kept_in_quarantine(root: Path) -> None:
+async def test_lines_of_another_program_that_are_no_messages_are_kept_in_quarantine(
+    root: Path, store: JsonlStore
+) -> None:
     (root / "s").mkdir()
-    files = Files(root)
+    files, repairs = Files(root), list[Repair]()
     files.main.write_bytes(b"no message\n" + dumped(THEIRS) + b'{"torn')
-    store, repairs = JsonlStore(root), list[Repair]()
     assert await store.verify("s") == ["2 lines of context-messages.jsonl are no messages"]
     assert await store.open("s", repairs.append) == Extent(1, 1)
     assert files.damaged.read_bytes() == b'no message\n{"torn\n'
@@ -146,63 +154,42 @@ async def test_lines_of_another_program_that_are_no_messages_are_kept_in_quarant
     assert files.messages == [THEIRS]
     await store.rewrite("s", [entry(1, "forgotten")])
     assert not files.damaged.exists()
-    await store.close()
 
 
-async def test_a_folder_that_was_copied_or_renamed_is_the_session_of_its_name(root: Path) -> None:
+async def test_a_folder_that_was_copied_or_renamed_is_the_session_of_its_name(root: Path, store: JsonlStore) -> None:
     await write(root, 3)
     shutil.copytree(root / "s", root / "t")
     (root / "s").rename(root / "u")
-    store = JsonlStore(root)
     for name in ("t", "u"):
         assert_same(await store.read(name), entries(1, 3, session_id=name))
         await store.append(name, entries(4, 4, session_id=name))
         assert_same(await store.read(name), entries(1, 4, session_id=name))
     assert sorted(info.session_id for info in await store.sessions()) == ["t", "u"]
-    await store.close()
-
-
-async def test_what_was_never_written_to_a_copied_mirror_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    await write(root, 3)
-    shutil.copytree(root / "s", root / "copied" / "s")
-    store = JsonlStore(root / "copied")
-    await store.open("s")
-
-    def fail(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", fail)
-        await store.append("s", entries(4, 4))
-        shutil.copytree(root / "copied", root / "then", ignore=shutil.ignore_patterns("*-shm", "*.lock"))
-    await store.close()
-    append(Files(root / "then"), THEIRS)
-    found = await contents(root / "then")
-    assert found == [*(one.message["content"] for one in entries(1, 4)), THEIRS["content"]]
 
 
 # -- while a session is open -------------------------------------------------------------------------------------------
 
 
-async def test_what_another_program_writes_meanwhile_is_neither_lost_nor_written_into(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.append("s", entries(1, 3))
+@pytest.mark.parametrize("begun", [0, 3])
+async def test_what_another_program_writes_meanwhile_is_neither_lost_nor_written_into(
+    root: Path, store: JsonlStore, begun: int
+) -> None:
+    await store.open("s")
+    await store.append("s", entries(1, begun))
     append(Files(root), THEIRS)
-    for name in ("append", "batch", "replace into the checkpoint", "clear"):
-        with pytest.raises(StoreError, match=r"another program wrote to .* release the session"):
+    for name in ("append", "batch", "replace into the checkpoint", "clear") if begun else ("append",):
+        with pytest.raises(StoreError, match=WRITTEN):
             await CHANGES[name](store)
-    assert_same(await store.read("s"), entries(1, 3))
+    assert_same((await store.read("s"))[:begun], entries(1, begun))
     await store.release("s")
-    assert await store.open("s") == Extent(4, 4)
-    assert (await store.read("s"))[3].message == THEIRS
-    await store.append("s", entries(5, 5))
-    await store.close()
-    assert len(Files(root).messages) == 5
+    assert await store.open("s") == Extent(begun + 1, begun + 1)
+    assert (await store.read("s"))[begun].message == THEIRS
+    await store.append("s", entries(begun + 2, begun + 2))
+    assert len(Files(root).messages) == begun + 2
 
 
 @pytest.mark.parametrize("happened", ["removed", "torn", "touched"])
-async def test_a_mirror_that_is_harmed_meanwhile_is_written_again(root: Path, happened: str) -> None:
-    store = JsonlStore(root)
+async def test_a_mirror_that_is_harmed_meanwhile_is_written_again(root: Path, store: JsonlStore, happened: str) -> None:
     await store.append("s", entries(1, 3))
     main = Files(root).main
     if happened == "removed":
@@ -213,23 +200,12 @@ async def test_a_mirror_that_is_harmed_meanwhile_is_written_again(root: Path, ha
         os.utime(main)
     await store.append("s", entries(4, 4))
     assert Files(root).messages == [one.message for one in entries(1, 4)]
-    await store.close()
 
 
-async def test_a_session_that_another_program_began_meanwhile_is_not_continued(root: Path) -> None:
-    store = JsonlStore(root)
-    await store.open("s")
-    Files(root).main.write_bytes(dumped(THEIRS))
-    with pytest.raises(StoreError, match=r"another program wrote to .* release the session"):
-        await store.append("s", entries(1, 1))
-    await store.release("s")
-    assert await store.open("s") == Extent(1, 1)
-    await store.close()
-
-
-async def test_a_mirror_written_otherwise_meanwhile_is_edited_where_the_message_is(root: Path) -> None:
+async def test_a_mirror_written_otherwise_meanwhile_is_edited_where_the_message_is(
+    root: Path, store: JsonlStore
+) -> None:
     """The same messages, in lines of another length."""
-    store = JsonlStore(root)
     await store.append("s", entries(1, 6))
     files = Files(root)
     files.main.write_bytes(dumped(*files.messages))
@@ -239,15 +215,13 @@ async def test_a_mirror_written_otherwise_meanwhile_is_edited_where_the_message_
     await store.append("s", entries(10, 10))
     await store.replace("s", 5, entries(11, 11))
     assert files.messages == [one.message for one in [*entries(1, 3), *entries(8, 9), *entries(11, 11)]]
-    await store.close()
 
 
 @pytest.mark.parametrize("is_made", [True, False])
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_database_holds(
-    root: Path, change: Change, is_made: bool, monkeypatch: pytest.MonkeyPatch
+    root: Path, store: JsonlStore, change: Change, is_made: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = JsonlStore(root)
     await begin(store)
     commit = Connection.execute
 
@@ -268,9 +242,8 @@ async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_datab
     assert Files(root).messages == [one.message for one in await store.read("s")]
 
 
-async def test_an_erased_message_is_not_read_back_from_a_former_state(root: Path) -> None:
+async def test_an_erased_message_is_not_read_back_from_a_former_state(root: Path, store: JsonlStore) -> None:
     """Restored from a backup, and perhaps continued by the program that has the session still."""
-    store = JsonlStore(root)
     stamp = {"timestamp": "2026-01-01T00:00:00.123+00:00"}
     await store.append("s", [entry(1), entry(2, {"role": "user", "content": "a secret", "metadata": stamp}), entry(3)])
     files = Files(root)
@@ -286,28 +259,19 @@ async def test_an_erased_message_is_not_read_back_from_a_former_state(root: Path
     assert b"a secret" not in b"".join(path.read_bytes() for path in (root / "s").iterdir())
 
 
-def _removed(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def _replaced(folder: Path) -> None:
-    folder.rename(folder.with_name("elsewhere"))
-    shutil.copytree(folder.with_name("elsewhere"), folder)
-
-
-@pytest.mark.parametrize("happened", [_removed, _replaced])
+@pytest.mark.parametrize("happened", ["removed", "replaced"])
 async def test_nothing_is_written_to_a_database_that_another_program_removed(
-    root: Path, happened: Callable[[Path], None]
+    root: Path, store: JsonlStore, happened: str
 ) -> None:
-    store = JsonlStore(root)
     await store.append("s", entries(1, 3))
-    happened(root / "s")
+    (root / "s").rename(root / "elsewhere")
+    if happened == "replaced":
+        shutil.copytree(root / "elsewhere", root / "s")
     with pytest.raises(StoreError, match="another program removed or replaced"):
         await store.append("s", entries(4, 4))
     await store.release("s")
     await store.open("s")
     await store.append("s", entries(9, 9))
-    await store.close()
 
 
 # -- other things in place of files ------------------------------------------------------------------------------------
@@ -315,8 +279,9 @@ async def test_nothing_is_written_to_a_database_that_another_program_removed(
 
 @pytest.mark.parametrize("part", ["context-messages.jsonl", "context-messages.lock", "context.db"])
 @pytest.mark.parametrize("what", ["folder", "pipe", "link"])
-async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(root: Path, part: str, what: str) -> None:
-    store = JsonlStore(root)
+async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(
+    root: Path, store: JsonlStore, part: str, what: str
+) -> None:
     await begin(store)
     await store.close()
     elsewhere = root / "elsewhere"
@@ -335,24 +300,19 @@ async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(root: Path
     assert elsewhere.read_bytes() == b"untouched"
 
 
-async def test_a_lock_file_that_is_not_locked_names_no_holder(root: Path) -> None:
-    files = await write(root, 2)
-    owner = files.path("context-messages.lock")
-    store = JsonlStore(root)
-    for pid in (os.getpid(), 2**22 + 1, 0, -1, "x"):
-        owner.write_text(json.dumps({"pid": pid, "host": os.uname().nodename}))
-        assert [info.holder for info in await store.sessions()] == [""]
-    for text in ("", "garbage", "[]", "\0"):
+async def test_a_lock_file_that_is_not_locked_names_no_holder(root: Path, store: JsonlStore) -> None:
+    owner = (await write(root, 2)).path("context-messages.lock")
+    pids = (os.getpid(), 2**22 + 1, 0, -1, "x")
+    owners = [json.dumps({"pid": pid, "host": os.uname().nodename}) for pid in pids]
+    for text in (*owners, "", "garbage", "[]", "\0"):
         owner.write_text(text)
         assert [info.holder for info in await store.sessions()] == [""]
     await store.open("s")
-    await store.close()
 
 
 async def test_a_session_folder_that_is_a_link_out_of_the_root_is_refused(root: Path) -> None:
-    outside = root / "outside"
+    outside, inside = root / "outside", root / "sessions"
     outside.mkdir()
-    inside = root / "sessions"
     inside.mkdir()
     (inside / "s").symlink_to(outside)
     (inside / "dangling").symlink_to(root / "nowhere")

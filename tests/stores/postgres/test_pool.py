@@ -1,115 +1,104 @@
-"""The pool of connections."""
+"""The pool of connections; errors of PostgreSQL and of its driver become ours, with advice and no content."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import psycopg
 import psycopg_pool
 import pytest
+from psycopg import errors as pg
+from psycopg import sql
 
-from amplifier_context_core import StoreError
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores import Store
 from amplifier_context_servers.postgres_server.pool import Connection, PostgresPool
 from amplifier_context_servers.postgres_server.store import PostgresStore
+from amplifier_context_servers.postgres_server.url import parse_store_url
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.postgres.tables import ask
 from tests.stores.proxy import proxied
-from tests.stores.servers import with_parameters
+from tests.stores.servers import POSTGRES, ask, with_parameters
 
 pytestmark = pytest.mark.postgres
+Run = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
-class TestPool:
-    def connections(self, name: str) -> int:
-        (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
-        return int(found[0])
+@asynccontextmanager
+async def running(
+    url: str, kind: type[PostgresPool] = PostgresPool, **options: Any
+) -> AsyncGenerator[tuple[PostgresPool, Run]]:
+    """Yield a pool, and what runs work on its thread."""
+    pool = kind(PostgresStore.from_url(url, **options)._key)
+    async with asyncio.timeout(60):
+        yield pool, pool.loop_thread.run
+    await pool.loop_thread.run(pool.stop())
+    pool.loop_thread.stop()
 
-    async def test_stores_of_one_url_share_a_few_connections_and_leave_none(self, url: str, schema: str) -> None:
-        url = with_parameters(url, application_name=schema, pool_size=3)
-        stores = [PostgresStore.from_url(url) for _ in range(16)]
-        await asyncio.gather(
-            *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
-        )
-        assert 1 <= self.connections(schema) <= 3
-        for store in stores[1:]:
-            await store.close()
-        assert_same(await stores[0].read("s9"), entries(1, 5))
-        await stores[0].close()
-        for _ in range(3_000):
-            if not self.connections(schema):
-                return
+
+def connections(name: str) -> int:
+    (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
+    return int(found[0])
+
+
+async def test_stores_of_one_url_share_a_few_connections_and_leave_none(url: str, schema: str) -> None:
+    url = with_parameters(url, application_name=schema, pool_size=3)
+    stores = [PostgresStore.from_url(url) for _ in range(16)]
+    await asyncio.gather(
+        *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
+    )
+    assert 1 <= connections(schema) <= 3
+    for store in stores[1:]:
+        await store.close()
+    assert_same(await stores[0].read("s9"), entries(1, 5))
+    await stores[0].close()
+    async with asyncio.timeout(60):
+        while connections(schema):
             await asyncio.sleep(0.02)
-        pytest.fail("connections are left over")
 
-    @pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
-    async def test_durability_is_set_on_the_server(self, url: str, durability: Any, setting: str) -> None:
-        store = PostgresStore.from_url(url, durability=durability)
-        pool = PostgresPool(store._key)
-        await pool.loop_thread.run(pool.ask("SELECT 1", {}))
-        assert await pool.loop_thread.run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
 
-    async def test_many_statements_may_take_longer_than_a_silent_server(self, url: str) -> None:
-        pool = PostgresPool(PostgresStore.from_url(with_parameters(url, statement_timeout=1))._key)
+@pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
+async def test_durability_is_set_on_the_server(url: str, durability: Any, setting: str) -> None:
+    async with running(url, durability=durability) as (pool, run):
+        await run(pool.ask("SELECT 1", {}))
+        assert await run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
+
+
+async def test_many_statements_may_take_longer_than_a_silent_server(url: str) -> None:
+    async with running(with_parameters(url, statement_timeout=1)) as (pool, run):
 
         async def work(connection: Connection) -> int:
             for _ in range(5):  # 2.5 s; after 2 s of silence a server is disconnected
                 await pool.execute(connection, "SELECT pg_sleep(0.5)", {})
             return 5
 
-        assert await pool.loop_thread.run(pool.run(work)) == 5
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
+        assert await run(pool.run(work)) == 5
 
-    async def test_callers_of_a_pool_that_gets_no_connection_are_told_why(
-        self, url: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        """Not after the statement timeout, for which they would wait if all connections were busy."""
-        with proxied(5432) as proxy:
-            at_proxy = with_parameters(url.replace(":5432", f":{proxy.port}"), statement_timeout=600)
-            pool = PostgresPool(PostgresStore.from_url(at_proxy)._key)
-            opened = psycopg_pool.AsyncConnectionPool.open
 
-            async def refused(self: Any, *arguments: Any) -> None:
-                proxy.refuse()
-                await opened(self, *arguments)
+async def test_callers_of_a_pool_that_gets_no_connection_are_told_why(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the statement timeout, for which they would wait if all connections were busy."""
+    with proxied(5432) as proxy:
+        at_proxy = with_parameters(url.replace(":5432", f":{proxy.port}"), statement_timeout=600)
+        opened = psycopg_pool.AsyncConnectionPool.open
 
-            monkeypatch.setattr(psycopg_pool.AsyncConnectionPool, "open", refused)
-            async with asyncio.timeout(60):
-                with pytest.raises(StoreError, match="cannot be reached"):
-                    await pool.loop_thread.run(pool.ask("SELECT 1", {}))
-                proxy.accept()
-                monkeypatch.undo()
-                assert await pool.loop_thread.run(pool.ask("SELECT 1", {})) == [(1,)]
-            await pool.loop_thread.run(pool.stop())
-            pool.loop_thread.stop()
+        async def refused(self: Any, *arguments: Any) -> None:
+            proxy.refuse()
+            await opened(self, *arguments)
 
-    async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(self, url: str) -> None:
-        pool = FullPool(PostgresStore.from_url(with_parameters(url, pool_size=2))._key)
-        held, released = asyncio.Event(), asyncio.Event()
-
-        async def hold(connection: Connection) -> str:
-            held.set()
-            await released.wait()
-            return "released"
-
-        async def both() -> list[Any]:
-            holding = asyncio.create_task(pool.run(hold))
-            await held.wait()
-            waiting = asyncio.create_task(pool.ask("SELECT 1", {}))
-            while pool.refusals < 2:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # for the pool to give up
-            released.set()
-            return await asyncio.gather(holding, waiting)
-
-        async with asyncio.timeout(60):
-            assert await pool.loop_thread.run(both()) == ["released", [(1,)]]
-        await pool.loop_thread.run(pool.stop())
-        pool.loop_thread.stop()
+        monkeypatch.setattr(psycopg_pool.AsyncConnectionPool, "open", refused)
+        async with running(at_proxy) as (pool, run):
+            with pytest.raises(StoreError, match="cannot be reached"):
+                await run(pool.ask("SELECT 1", {}))
+            proxy.accept()
+            monkeypatch.undo()
+            assert await run(pool.ask("SELECT 1", {})) == [(1,)]
 
 
 class FullPool(PostgresPool):
@@ -123,3 +112,119 @@ class FullPool(PostgresPool):
             raise psycopg.OperationalError("too many connections")
         self.left -= 1
         await super()._configure(connection)
+
+
+async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(url: str) -> None:
+    held, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(connection: Connection) -> str:
+        held.set()
+        await released.wait()
+        return "released"
+
+    async with running(with_parameters(url, pool_size=2), FullPool) as (pool, run):
+
+        async def both() -> list[Any]:
+            holding = asyncio.create_task(pool.run(hold))
+            await held.wait()
+            waiting = asyncio.create_task(pool.ask("SELECT 1", {}))
+            while pool.refusals < 2:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.1)  # for the pool to give up
+            released.set()
+            return await asyncio.gather(holding, waiting)
+
+        assert await run(both()) == ["released", [(1,)]]
+
+
+pytestmark = pytest.mark.postgres
+FAILED = 'connection failed: connection to server at "127.0.0.1", port 5432 failed: '
+PASSWORD = 'FATAL:  password authentication failed for user "some_user"'
+# What libpq 18 and psycopg 3.3 report, and what of it the error quotes.
+LIBPQ_TEXTS = {
+    "closed": (
+        (
+            f"{FAILED}server closed the connection unexpectedly\n"
+            "\tThis probably means the server terminated abnormally\n"
+            "\tbefore or while processing the request."
+        ),
+        "failed: server closed the connection unexpectedly; check that it is running and that the URL is right",
+    ),
+    "password": (
+        f'{FAILED}{PASSWORD}\nconnection to server at "127.0.0.1", port 5432 failed: {PASSWORD}',
+        f"{PASSWORD}; check user and password",
+    ),
+    "role": (
+        f'{FAILED}FATAL:  role "some_user" does not exist',
+        'role "some_user" does not exist; check user and password',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "quoted"), LIBPQ_TEXTS.values(), ids=LIBPQ_TEXTS)
+def test_the_line_of_libpq_with_the_reason_is_quoted(url: str, text: str, quoted: str) -> None:
+    pool = PostgresPool(parse_store_url(url, "fsync"))
+    assert quoted in str(pool._unreachable(psycopg.OperationalError(text)))
+
+
+async def test_a_missing_database_is_reported_as_missing_and_of_several_hosts_one(url: str) -> None:
+    hosts = "postgresql://127.0.0.1:1,127.0.0.1:2/test"
+    for at, text in (
+        (urlsplit(url)._replace(path="/no_such_database").geturl(), "make the database"),
+        (hosts, r"port 2 failed: Connection refused; check that it is running"),
+    ):
+        store = PostgresStore.from_url(at)
+        with pytest.raises(StoreError, match=text):
+            await store.read("s")
+        await store.close()
+
+
+async def test_a_change_that_the_server_does_not_make_in_time_or_at_all_is_reported_and_not_made(
+    url: str, schema: str
+) -> None:
+    quick = PostgresStore.from_url(with_parameters(url, statement_timeout=2))
+    await quick.append("s", entries(1, 2))
+    with psycopg.connect(POSTGRES) as connection:
+        name = sql.Identifier(schema, "sessions")
+        connection.execute(sql.SQL("SELECT * FROM {} FOR UPDATE").format(name))
+        with pytest.raises(StoreError, match=r"\?statement_timeout="):
+            await quick.append("s", entries(3, 3))
+        assert_same(await quick.read("s"), entries(1, 2))
+    await quick.append("s", entries(3, 3))
+    await quick.close()
+    reader = PostgresStore.from_url(with_parameters(url, options=quote("-c default_transaction_read_only=on")))
+    assert_same(await reader.read("s"), entries(1, 3))
+    with pytest.raises(StoreError, match="takes no writes"):
+        await reader.append("s", entries(4, 4))
+    assert_same(await reader.read("s"), entries(1, 3))
+    await reader.close()
+
+
+async def test_one_append_that_fails_fails_no_other(store: Store) -> None:
+    """Appends of many sessions go together."""
+    names = [f"s{number}" for number in range(12)]
+    for name in names:
+        await store.append(name, entries(1, 1))
+    made = await asyncio.gather(
+        *(store.append(name, entries(1 + (name != "s7"), 2)) for name in names), return_exceptions=True
+    )
+    assert [name for name, one in zip(names, made, strict=True) if one is not None] == ["s7"]
+    assert [len(await store.read(name)) for name in names] == [1 if name == "s7" else 2 for name in names]
+
+
+def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data() -> None:
+    pool = PostgresPool(PostgresStore.from_url("postgresql://a@127.0.0.1:1/b")._key)
+
+    class Connection:
+        closed = False
+
+        def fileno(self) -> int:
+            raise OSError
+
+    kinds = [kind for _, kind in inspect.getmembers(pg, inspect.isclass) if issubclass(kind, psycopg.Error)]
+    assert len(kinds) > 200
+    for kind in kinds:
+        error = pool._translated(kind('value "a secret" is no good'), Connection())  # type: ignore[arg-type]
+        assert isinstance(error, StoreError)
+        if issubclass(kind, (psycopg.DataError, psycopg.IntegrityError)):
+            assert "secret" not in str(error)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from urllib.parse import quote
 
 import pytest
 
-from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Store
 from amplifier_context_servers.postgres_server import driver as driver_module
@@ -17,30 +16,10 @@ from amplifier_context_servers.postgres_server.schema import FORMER, VERSION
 from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.optional import vector_of
-from amplifier_context_testing.contract.reference import MatchesReference
 from amplifier_context_testing.contract.samples import entries, entry
-from amplifier_context_testing.store_contract import MakeStore
-from tests.messages import user
-from tests.stores.postgres.tables import ask
-from tests.stores.server_contract_damage import DamageContract
-from tests.stores.servers import POSTGRES, drop_schema, own_name, postgres_is_there, with_parameters
+from tests.stores.servers import POSTGRES, ask, drop_schema, own_name, postgres_is_there, with_parameters
 
 pytestmark = pytest.mark.postgres
-
-
-class TestInPieces(MatchesReference):
-    """Random histories, with statements that take three rows each."""
-
-    examples = 8
-
-    @pytest.fixture
-    def make_store(self, url: str, monkeypatch: pytest.MonkeyPatch) -> MakeStore:
-        monkeypatch.setattr(driver_module, "_MAX_ROWS", 3)
-
-        async def make() -> Store:
-            return PostgresStore.from_url(url)
-
-        return make
 
 
 class TestSchema:
@@ -61,20 +40,23 @@ class TestSchema:
             await store.close()
         assert ask("SELECT count(*), max(version) FROM migrations", schema) == [(1, VERSION)]
 
-    @pytest.mark.parametrize(
-        ("version", "text"), [(VERSION + 1, "update amplifier-"), (min(FORMER) - 1, "commit 37ba2a6")]
-    )
-    async def test_a_schema_of_another_version_is_refused(
-        self, store: Store, schema: str, version: int, text: str
+    async def test_a_schema_of_another_version_is_refused_and_one_that_is_dropped_is_made_again(
+        self, store: Store, schema: str
     ) -> None:
         await store.append("s", entries(1, 1))
-        await store.close()
-        ask("UPDATE migrations SET version = %s", schema, version)
-        for _ in range(2):
-            with pytest.raises(StoreError, match=f"at version {version}.*{text}"):
-                await store.read("s")
+        for version, text in ((VERSION + 1, "update amplifier-"), (min(FORMER) - 1, "commit 37ba2a6")):
+            await store.close()
+            ask("UPDATE migrations SET version = %s", schema, version)
+            for _ in range(2):
+                with pytest.raises(StoreError, match=f"at version {version}.*{text}"):
+                    await store.read("s")
         ask("UPDATE migrations SET version = %s", schema, VERSION)
         assert_same(await store.read("s"), entries(1, 1))
+        drop_schema(schema)
+        with pytest.raises(StoreError, match="creates it again"):
+            await store.read("s")
+        assert await store.read("s") == []
+        await store.append("t", entries(1, 1))
 
     @pytest.mark.parametrize("odd", ['we"ird; DROP TABLE x --', "ÜBung"])
     async def test_odd_names_of_schemas_are_names(self, schema: str, odd: str) -> None:
@@ -90,162 +72,89 @@ class TestSchema:
             await store.close()
             drop_schema(name)
 
-    async def test_a_schema_that_is_dropped_under_a_store_is_created_again(self, store: Store, schema: str) -> None:
-        await store.append("s", entries(1, 1))
-        drop_schema(schema)
-        with pytest.raises(StoreError, match="creates it again"):
-            await store.read("s")
-        assert await store.read("s") == []
-        await store.append("t", entries(1, 1))
 
-    async def test_appends_move_no_index_of_sessions(self, store: Store, schema: str) -> None:
-        """HOT updates: what makes an append to a hot session cheap at any number of sessions."""
-        await store.append("s", entries(1, 1))
-        indexed = ask(
-            "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
-            "AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'sessions'::regclass",
-            schema,
-        )
-        assert {name for (name,) in indexed} == {"key", "id"}
-
-    async def test_sizes_are_those_of_the_messages(self, store: Store, schema: str) -> None:
-        await store.append("s", entries(1, 40))
-        await store.replace("s", 20, [entry(41, "x" * 1_000), *entries(30, 32)])
-        await store.rewrite("s", [entry(1, "y" * 5_000), entry(30, "")])
-        await store.fork("s", "child", 22)
-        await store.append("child", entries(50, 52))
-        kept = ask(
-            "SELECT s.id, s.size, sum(octet_length(e.message)) FROM sessions s JOIN entries e ON e.session = s.key "
-            "GROUP BY s.key",
-            schema,
-        )
-        assert len(kept) == 2
-        assert all(size == total for _, size, total in kept)
-        assert {info.size for info in await store.sessions()} == {size for _, size, _ in kept}
-
-
-class TestDamage(DamageContract):
-    @pytest.fixture
-    def harm(self, schema: str) -> Callable[[], object]:
-        return lambda: ask('UPDATE entries SET message = \'{"role": "us\' WHERE seq = 2', schema)
-
-    @pytest.mark.parametrize(
-        ("damage", "text"),
-        [
-            ("DELETE FROM entries WHERE seq = 2", "5 of them are there"),
-            ("UPDATE entries SET place = 9 WHERE seq = 6", "5 of them are there, and 1 beyond its end"),
-            ("UPDATE sessions SET length = 5", "5 of them are there, and 1 beyond its end"),
-            ("UPDATE sessions SET last_seq = 4", "it holds m6, and its record says that no seq above 4"),
-            ("UPDATE archive SET message = 'no JSON'", "m7 of the archive is damaged"),
-        ],
+async def test_appends_move_no_index_of_sessions_and_sizes_are_those_of_the_messages(store: Store, schema: str) -> None:
+    """HOT updates: what makes an append to a hot session cheap at any number of sessions."""
+    await store.append("s", entries(1, 40))
+    indexed = ask(
+        "SELECT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid "
+        "AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'sessions'::regclass",
+        schema,
     )
-    async def test_what_does_not_fit_together_is_found(self, store: Store, schema: str, damage: str, text: str) -> None:
-        await store.append("s", entries(1, 7))
-        await store.replace("s", 6, [])
-        ask(damage, schema)
-        problems = await store.verify("s")  # type: ignore[attr-defined]
-        assert text in problems[0]
-
-
-class TestErasing:
-    async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
-        self, store: Store, schema: str
-    ) -> None:
-        secret = "hunter2 is the password"
-        query = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE schemaname = %s"
-        ((before,),) = ask(query, schema, schema)
-        await store.append("s", [entry(1, secret), *entries(2, 3), entry(4, secret)])
-        await store.replace("s", 3, [])
-        await store.save_checkpoint("s", 2, secret.encode())
-        await store.rewrite("s", [entry(seq, "[forgotten]")._replace(redaction_trace="") for seq in (1, 4)])
-        for table in ("sessions", "entries", "archive"):
-            assert secret not in repr(ask(f"SELECT * FROM {table}", schema))
-            assert secret.encode().hex() not in repr(ask(f"SELECT t::text FROM {table} t", schema))
-        for _ in range(3_000):
-            ((count,),) = ask(query, schema, schema)
-            if count >= before + 4:
-                return
-            await asyncio.sleep(0.02)
-        pytest.fail("nothing was vacuumed")
-
-    async def test_a_vacuum_that_the_server_skips_is_an_error(self, store: Store, url: str, schema: str) -> None:
-        await store.append("s", entries(1, 3))
-        await store.close()
-        role = own_name()
-        ask(
-            f"CREATE ROLE {role}; GRANT USAGE ON SCHEMA {schema} TO {role}; "
-            f"GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}",
-            schema,
-        )
-        other = PostgresStore.from_url(with_parameters(url, options=quote(f"-c role={role}")))
-        gone = entry(1, "gone")._replace(redaction_trace="")
-        try:
-            with pytest.raises(NotErased, match="until they are vacuumed"):
-                await other.rewrite("s", [gone, *entries(2, 3)])
-        finally:
-            await other.close()
-            ask(f"DROP OWNED BY {role}; DROP ROLE {role}", schema)
-        assert_same(await store.read("s"), [gone, *entries(2, 3)])
-
-
-# What commit 37ba2a6 created besides.
-FORMER_INDEX = (
-    "ALTER TABLE sessions ADD COLUMN indexed bigint NOT NULL DEFAULT 0",
-    "CREATE TEXT SEARCH DICTIONARY stem (TEMPLATE = snowball, Language = english)",
-    "CREATE TEXT SEARCH CONFIGURATION stems (PARSER = default)",
-    "CREATE TABLE search (session bigint, place integer, part integer, words tsvector)",
-    "CREATE INDEX search_words ON search USING gin (words) WITH (gin_pending_list_limit = 1024)",
-    "INSERT INTO search VALUES (1, 0, 0, to_tsvector('q1qsecretword'))",
-    "CREATE TABLE damaged (session bigint NOT NULL, seq bigint NOT NULL, message text, extra text)",
-)
-
-
-async def test_the_index_of_a_former_version_is_dropped_and_its_sessions_are_searched() -> None:
-    schema = own_name()
-    url = with_parameters(POSTGRES, schema=schema)
-    config = load_config({"token_counter": "heuristic"})
-    store = PostgresStore.from_url(url)
-    try:
-        manager = ContextManager(config, session_id="s", store=store)
-        await manager.add_message(user("a secretword of the heron"))
-        await manager.add_message(user("a goose"))
-        await manager.close()
-        await store.close()
-        for statement in FORMER_INDEX:
-            ask(statement, schema)
-        ask("UPDATE migrations SET version = %s", schema, min(FORMER))
-        store = PostgresStore.from_url(url)
-        resumed = ContextManager(config, session_id="s", store=store)
-        assert await resumed.search("herons") == ["m1"]
-        assert await resumed.search("goose") == ["m2"]
-        await resumed.close()
-        assert ask("SELECT max(version) FROM migrations", schema) == [(VERSION,)]
-        left = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relname ~ '^(search|damaged)'"
-        assert ask(left, schema, schema) == []
-    finally:
-        await store.close()
-        drop_schema(schema)
+    assert {name for (name,) in indexed} == {"key", "id"}
+    await store.replace("s", 20, [entry(41, "x" * 1_000), *entries(30, 32)])
+    await store.rewrite("s", [entry(1, "y" * 5_000), entry(30, "")])
+    await store.fork("s", "child", 22)
+    await store.append("child", entries(50, 52))
+    kept = ask(
+        "SELECT s.id, s.size, sum(octet_length(e.message)) FROM sessions s JOIN entries e ON e.session = s.key "
+        "GROUP BY s.key",
+        schema,
+    )
+    assert len(kept) == 2
+    assert all(size == total for _, size, total in kept)
+    assert {info.size for info in await store.sessions()} == {size for _, size, _ in kept}
 
 
 SECRET = "hunter2 is the password"
+TABLES = ("sessions", "entries", "archive")
 
 
-def texts_in_statistics(schema: str) -> list[tuple[str, str]]:
-    """Columns whose statistics hold the secret, as text or as the bytes of a checkpoint."""
-    query = "SELECT tablename, attname, most_common_vals::text, histogram_bounds::text FROM pg_stats s"
-    found = ask(f"{query} WHERE schemaname = %s", schema, schema)
-    return [row[:2] for row in found if SECRET in repr(row) or SECRET.encode().hex() in repr(row)]
+async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
+    store: Store, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: object) -> None:
+        pytest.fail("vacuumed")
+
+    query = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE schemaname = %s"
+    ((before,),) = ask(query, schema, schema)
+    given = [entry(1, SECRET), *entries(2, 3), entry(4, SECRET)]
+    await store.append("s", given)
+    await store.replace("s", 3, [])
+    with monkeypatch.context() as patch:  # where nothing but counts changed
+        patch.setattr(driver_module.PostgresDriver, "erase", never)
+        await store.rewrite("s", [one._replace(tokens=1) for one in given])
+    await store.save_checkpoint("s", 2, SECRET.encode())
+    await store.rewrite("s", [entry(seq, "[forgotten]")._replace(redaction_trace="") for seq in (1, 4)])
+    for table in TABLES:
+        assert SECRET not in repr(ask(f"SELECT * FROM {table}", schema))
+        assert SECRET.encode().hex() not in repr(ask(f"SELECT t::text FROM {table} t", schema))
+    async with asyncio.timeout(60):
+        while ask(query, schema, schema)[0][0] < before + 4:
+            await asyncio.sleep(0.02)
 
 
-async def test_no_text_of_a_message_is_in_statistics(store: Store, schema: str) -> None:
+async def test_a_vacuum_that_the_server_skips_is_an_error(store: Store, url: str, schema: str) -> None:
+    await store.append("s", entries(1, 3))
+    await store.close()
+    role = own_name()
+    grant = f"GRANT USAGE ON SCHEMA {schema} TO {role}; GRANT ALL ON ALL TABLES IN SCHEMA {schema} TO {role}"
+    ask(f"CREATE ROLE {role}; {grant}", schema)
+    other = PostgresStore.from_url(with_parameters(url, options=quote(f"-c role={role}")))
+    gone = entry(1, "gone")._replace(redaction_trace="")
+    try:
+        with pytest.raises(NotErased, match="until they are vacuumed"):
+            await other.rewrite("s", [gone, *entries(2, 3)])
+    finally:
+        await other.close()
+        ask(f"DROP OWNED BY {role}; DROP ROLE {role}", schema)
+    assert_same(await store.read("s"), [gone, *entries(2, 3)])
+
+
+async def test_no_text_vector_or_digest_of_a_message_is_in_statistics(store: PostgresStore, schema: str) -> None:
     for name in ("s", "t", "u"):
-        await store.append(name, [entry(seq, SECRET) for seq in range(1, 41)])
+        history = [entry(seq, SECRET) for seq in range(1, 41)]
+        await store.append(name, history)
         await store.replace(name, 20, [])
         await store.save_checkpoint(name, 20, SECRET.encode())
+        await store.save_vectors(name, "m", [vector_of(one) for one in history[:3]])
     ask("UPDATE entries SET extra = message; UPDATE archive SET extra = message", schema)
-    for table in ("sessions", "entries", "archive"):
+    for table in (*TABLES, "vectors"):
         ask(f"ANALYZE {table}", schema)
-    assert texts_in_statistics(schema) == []
+    query = "SELECT tablename, attname, most_common_vals::text, histogram_bounds::text FROM pg_stats s"
+    found = ask(f"{query} WHERE schemaname = %s", schema, schema)
+    assert not [row[:2] for row in found if SECRET in repr(row) or SECRET.encode().hex() in repr(row)]
+    assert {row[1] for row in found if row[0] == "vectors"} == {"session", "seq", "model"}
 
 
 async def test_a_vector_of_a_message_that_is_erased_meanwhile_is_not_kept(
@@ -264,23 +173,14 @@ async def test_a_vector_of_a_message_that_is_erased_meanwhile_is_not_kept(
         asyncio.run_coroutine_threadsafe(erased.wait(), loop).result(30)
         return text_of(session_id, message)
 
-    monkeypatch.setattr(vectors_module, "text_of_message", slow)
-    saving = asyncio.create_task(store.save_vectors("s", "m", [vector_of(one) for one in history]))
-    await compared.wait()
-    await other.rewrite("s", [entry(2, "(erased)")])
-    erased.set()
-    await saving
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors_module, "text_of_message", slow)
+        saving = asyncio.create_task(store.save_vectors("s", "m", [vector_of(one) for one in history]))
+        await compared.wait()
+        await other.rewrite("s", [entry(2, "(erased)")])
+        erased.set()
+        await saving
     assert await store.vectors("s", "m") == []
-    monkeypatch.setattr(vectors_module, "text_of_message", text_of)
     await store.save_vectors("s", "m", [vector_of(one) for one in history])
     assert await store.vectors("s", "m") == [vector_of(history[0])]
     await other.close()
-
-
-async def test_no_vector_and_no_digest_is_in_the_statistics_of_the_server(store: PostgresStore, schema: str) -> None:
-    history = [entry(seq, f"heron {seq}") for seq in range(1, 4)]
-    await store.append("s", history)
-    await store.save_vectors("s", "m", [vector_of(one) for one in history])
-    ask("ANALYZE vectors", schema)
-    names = ask("SELECT attname FROM pg_stats WHERE schemaname = %s AND tablename = 'vectors'", schema, schema)
-    assert {name for (name,) in names} == {"session", "seq", "model"}

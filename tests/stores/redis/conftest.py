@@ -1,4 +1,4 @@
-"""Keys of its own for every test of the Redis store, or a server of its own."""
+"""A store in Redis and its keys, or a server of the test's own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ import pytest
 import redis
 
 from amplifier_context_servers.redis_server.store import RedisStore
-from tests.stores.servers import REDIS, PrivateRedis, drop_prefix, own_name, redis_is_there, with_parameters
-
-
-@pytest.fixture
-def prefix() -> Generator[str]:
-    """A key prefix of this test's own; its keys are gone afterwards."""
-    redis_is_there()
-    name = own_name()
-    yield name
-    drop_prefix(name)
+from tests.stores.servers import REDIS, PrivateRedis
 
 
 @pytest.fixture
@@ -28,11 +19,9 @@ def client(prefix: str) -> Generator[Any]:
         yield client
 
 
-@pytest.fixture
-async def store(prefix: str) -> Any:
-    store = RedisStore.from_url(with_parameters(REDIS, prefix=prefix))
-    yield store
-    await store.close()
+@pytest.fixture(scope="module")
+def backend() -> str:
+    return "redis"
 
 
 @pytest.fixture

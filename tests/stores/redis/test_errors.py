@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -17,194 +18,197 @@ from amplifier_context_servers.redis_server.client import RedisClient
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.relay import relayed
 from tests.stores.servers import REDIS, PrivateRedis
 
 pytestmark = pytest.mark.redis
 
 
-class TestDurabilityWarnings:
-    """A server that is less durable than configured is reported once."""
-
-    async def warned(self, url: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
-        caplog.clear()
-        store = RedisStore.from_url(url, durability=durability)
-        with caplog.at_level(logging.WARNING):
-            for number in range(3):
-                await store.append("s", entries(number + 1, number + 1))
-            await store.delete("s")
-            await store.close()
-        assert len(caplog.records) <= 1
-        return caplog.text
-
-    async def test_a_server_that_may_lose_what_was_acknowledged_is_reported(
-        self, own: PrivateRedis, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        with redis.Redis(port=own.port) as client:
-            reader = RedisStore.from_url(own.url)
-            assert await reader.sessions() == await reader.read("s") == []
-            await reader.close()
-            assert caplog.text == ""
-            assert "appendonly no" in await self.warned(own.url, caplog)
-            assert not await self.warned(own.url, caplog, "none")
-            assert not await self.warned(own.url, caplog, "flush")
-            client.config_set("maxmemory-policy", "allkeys-lru")
-            assert "noeviction" in await self.warned(own.url, caplog, "none")
-            client.config_set("maxmemory-policy", "noeviction")
-            client.config_set("appendonly", "yes")
-            text = await self.warned(own.url, caplog)
-            assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
-            client.config_set("appendfsync", "always")
-            assert not await self.warned(own.url, caplog)
-            client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
-            text = await self.warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
-            assert "no CONFIG GET" in text or not text
-            assert "sesame" not in text
-
-    async def test_a_server_that_can_be_asked_is_asked_for_each_change(self, own: PrivateRedis) -> None:
-        """WAITAOF, of 7.2 and later."""
-        asked: list[list[bytes]] = []
-        synced = b"*2\r\n:1\r\n:0\r\n"
-
-        def answer(command: list[bytes]) -> bytes | None:
-            if command[0] == b"INFO":
-                text = b"# Server\r\nredis_version:7.2.4\r\n"
-                return b"$%d\r\n%b\r\n" % (len(text), text)
-            if command[:3] == [b"CONFIG", b"GET", b"appendonly"]:
-                return b"*2\r\n$10\r\nappendonly\r\n$3\r\nyes\r\n"
-            if command[0] == b"WAITAOF":
-                asked.append(command)
-                return synced
-            return None
-
-        with relayed(own.port, answer) as port:
-            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0?socket_timeout=7")
-            await store.append("s", entries(1, 2))
-            assert {tuple(command) for command in asked} == {(b"WAITAOF", b"1", b"0", b"7000")}
-            asked.clear()
-            await asyncio.gather(*(store.append(f"s{number}", entries(1, 1)) for number in range(8)))
-            assert 2 <= len(asked) <= 8
-            with redis.Redis(port=own.port) as client:
-                client.script_flush()
-            await store.append("s", entries(3, 3))
-            # It did not come to the disk in time: not acknowledged, though it is there.
-            synced = b"*2\r\n:0\r\n:0\r\n"
-            with pytest.raises(OutcomeUnknown, match="did not confirm in 7 s"):
-                await store.append("s", entries(4, 4))
-            synced = b"*2\r\n:1\r\n:0\r\n"
-            assert_same(await store.read("s"), entries(1, 4))
-            # Its file was switched off: reported once, and not waited for again.
-            synced = b"-ERR WAITAOF cannot be used when appendonly is disabled\r\n"
-            await store.append("s", entries(5, 5))
-            count = len(asked)
-            await store.append("s", entries(6, 6))
-            assert len(asked) == count
-            assert_same(await store.read("s"), entries(1, 6))
-            await store.close()
-
-
-class TestErrors:
-    async def test_a_wrong_password_is_reported_as_such(self, own: PrivateRedis) -> None:
-        with redis.Redis(port=own.port) as client:
-            client.config_set("requirepass", "open sesame")
-        for url, text in ((own.url, r"Authentication required\)"), (f"redis://:wrong@127.0.0.1:{own.port}/0", "")):
-            store = RedisStore.from_url(url)
-            with pytest.raises(StoreError, match=f"{text}.*password in the URL"):
-                await store.read("s")
-            await store.close()
-
-    @pytest.mark.parametrize(
-        ("at", "text"),
-        [
-            ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
-            (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
-            ("no_user:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
-            ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
-            ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: eval\); grant"),
-            ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
-        ],
-    )
-    async def test_an_error_about_the_url_is_quoted_with_what_to_do(
-        self, own: PrivateRedis, at: str, text: str
-    ) -> None:
-        with redis.Redis(port=own.port) as client:
-            client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-eval")
-        store = RedisStore.from_url(f"redis://{at.format(port=own.port)}")
-        with pytest.raises(StoreError, match=text) as caught:
-            await store.read("s")
-        assert "is running" not in str(caught.value)
-        assert "sesame" not in str(caught.value)
+async def warned(url: str, caplog: pytest.LogCaptureFixture, durability: Any = "fsync") -> str:
+    """Return what a store of this URL logs, which is one warning at most."""
+    caplog.clear()
+    store = RedisStore.from_url(url, durability=durability)
+    with caplog.at_level(logging.WARNING):
+        for number in range(3):
+            await store.append("s", entries(number + 1, number + 1))
+        await store.delete("s")
         await store.close()
+    assert len(caplog.records) <= 1
+    return caplog.text
 
-    async def test_a_key_that_another_program_wrote_to_is_left_alone(
-        self, store: Store, client: Any, prefix: str
-    ) -> None:
-        await store.append("s", entries(1, 3))
-        await store.close()
-        client.rename(f"{{{prefix}:s}}:session", "kept")
-        client.set(f"{{{prefix}:s}}:session", "mine")
-        with pytest.raises(StoreError, match=r"WRONGTYPE.*rename or delete that key"):
-            await store.open("s")
-        client.rename("kept", f"{{{prefix}:s}}:session")
-        assert await store.open("s") == Extent(3, 3)
 
-    async def test_a_full_memory_is_reported_and_the_session_goes_on_afterwards(
-        self, own: PrivateRedis, there: Store
-    ) -> None:
-        await there.append("s", entries(1, 3))
-        with redis.Redis(port=own.port) as client:
-            client.config_set("maxmemory", "1mb")
-            before = await whole(there)
-            for change in (
-                lambda: there.append("s", entries(4, 5)),
-                lambda: there.replace("s", 1, entries(4, 5)),
-                lambda: there.save_checkpoint("s", 1, b"one"),
-            ):
-                with pytest.raises(StoreError, match="no memory left"):
-                    await change()
-                assert not (await whole(there)).differs(before)
-            client.config_set("maxmemory", "0")
-        await there.append("s", entries(4, 5))
-        assert_same(await there.read("s"), entries(1, 5))
+async def test_a_server_that_may_lose_what_was_acknowledged_is_reported(
+    own: PrivateRedis, there: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with redis.Redis(port=own.port) as client:
+        assert await there.sessions() == await there.read("s") == []
+        assert caplog.text == "", "a reader loses nothing"
+        assert "appendonly no" in await warned(own.url, caplog)
+        assert not await warned(own.url, caplog, "none")
+        assert not await warned(own.url, caplog, "flush")
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        assert "noeviction" in await warned(own.url, caplog, "none")
+        client.config_set("maxmemory-policy", "noeviction")
+        client.config_set("appendonly", "yes")
+        text = await warned(own.url, caplog)
+        assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
+        client.config_set("appendfsync", "always")
+        assert not await warned(own.url, caplog)
+        client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
+        text = await warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
+        assert "no CONFIG GET" in text or not text
+        assert "sesame" not in text
 
-    async def test_a_replica_that_takes_no_writes_is_reported(self, own: PrivateRedis, there: Store) -> None:
-        await there.append("s", entries(1, 3))
-        with redis.Redis(port=own.port) as client:
-            client.execute_command("REPLICAOF", "127.0.0.1", "1")
-            with pytest.raises(StoreError, match="URL of the master"):
-                await there.append("s", entries(4, 5))
-            client.execute_command("REPLICAOF", "NO", "ONE")
-        await there.append("s", entries(4, 5))
-        assert_same(await there.read("s"), entries(1, 5))
 
-    async def test_a_server_that_is_loading_is_reported(self, own: PrivateRedis) -> None:
-        loading = True
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Sequence[Any]], Any]], None]:
+    """Replies as another version of the server would give them; where there is none, the server is asked."""
+    exchange = RedisClient._exchange  # pyright: ignore[reportPrivateUsage]
 
-        def answer(command: list[bytes]) -> bytes | None:
-            return b"-LOADING Redis is loading the dataset in memory\r\n" if loading else None
+    def begin(answer: Callable[[Sequence[Any]], Any]) -> None:
+        async def exchanged(client: RedisClient, commands: Sequence[Any]) -> list[Any]:
+            with client._translated():  # pyright: ignore[reportPrivateUsage]
+                given = [answer(command) for command in commands]
+            asked = [command for command, reply in zip(commands, given, strict=True) if reply is None]
+            replies = iter(await exchange(client, asked) if asked else [])
+            return [next(replies) if reply is None else reply for reply in given]
 
-        with relayed(own.port, answer) as port:
-            store = RedisStore.from_url(f"redis://127.0.0.1:{port}/0")
+        monkeypatch.setattr(RedisClient, "_exchange", exchanged)
+
+    return begin
+
+
+async def test_a_server_that_can_be_asked_is_asked_for_each_change(
+    own: PrivateRedis, answering: Callable[..., None]
+) -> None:
+    """WAITAOF, of 7.2 and later."""
+    asked: list[Sequence[Any]] = []
+    synced: Any = [1, 0]
+
+    def answer(command: Sequence[Any]) -> Any:
+        if command[0] == "WAITAOF":
+            asked.append(command)
+            return synced
+        known = {("INFO", "server"): {"redis_version": "7.2.4"}, ("CONFIG GET", "appendonly"): {"appendonly": "yes"}}
+        return known.get(tuple(command))
+
+    answering(answer)
+    store = RedisStore.from_url(f"{own.url}?socket_timeout=7")
+    await store.append("s", entries(1, 2))
+    assert set(asked) == {("WAITAOF", 1, 0, 7000)}
+    asked.clear()
+    await asyncio.gather(*(store.append(f"s{number}", entries(1, 1)) for number in range(8)))
+    assert 2 <= len(asked) <= 8
+    with redis.Redis(port=own.port) as client:
+        client.script_flush()
+    await store.append("s", entries(3, 3))
+    # It did not come to the disk in time: not acknowledged, though it is there.
+    synced = [0, 0]
+    with pytest.raises(OutcomeUnknown, match="did not confirm in 7 s"):
+        await store.append("s", entries(4, 4))
+    synced = [1, 0]
+    assert_same(await store.read("s"), entries(1, 4))
+    # Its file was switched off: reported once, and not waited for again.
+    synced = exceptions.ResponseError("WAITAOF cannot be used when appendonly is disabled")
+    await store.append("s", entries(5, 5))
+    count = len(asked)
+    await store.append("s", entries(6, 6))
+    assert len(asked) == count
+    assert_same(await store.read("s"), entries(1, 6))
+    await store.close()
+
+
+async def test_a_server_that_is_loading_is_reported(
+    own: PrivateRedis, there: Store, answering: Callable[..., None]
+) -> None:
+    loading = True
+
+    def answer(command: Sequence[Any]) -> None:
+        if loading:
+            raise exceptions.BusyLoadingError("Redis is loading the dataset in memory")
+
+    answering(answer)
+    for seq in (1, 2):
+        for _ in range(2):
             with pytest.raises(StoreError, match="still loading"):
-                await store.append("s", entries(1, 1))
-            loading = False
-            await store.append("s", entries(1, 1))
-            loading = True
-            for _ in range(2):
-                with pytest.raises(StoreError, match="still loading"):
-                    await store.append("s", entries(2, 2))
-            loading = False
-            await store.append("s", entries(2, 2))
-            assert_same(await store.read("s"), entries(1, 2))
-            await store.close()
+                await there.append("s", entries(seq, seq))
+        loading = False
+        await there.append("s", entries(seq, seq))
+        loading = True
+    loading = False
+    assert_same(await there.read("s"), entries(1, 2))
 
-    def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data(self) -> None:
-        client = RedisClient(RedisStore.from_url(REDIS)._key)
-        kinds = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
-        assert len(kinds) > 20
-        for kind in kinds:
-            problem = kind.__new__(kind)
-            problem.args = ("ERR a secret",)
-            for error in (client.refused(problem), client._unreachable(problem)):
-                assert isinstance(error, StoreError)
-                assert "secret" not in str(error)
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        ("127.0.0.1:{port}/99", r"DB index is out of range\); the server has no database of this number"),
+        (":sesame@127.0.0.1:{port}/0", r"without any password configured\); .*leave it out of the URL"),
+        ("no_user:sesame@127.0.0.1:{port}/0", r"\(WRONGPASS\); check user and password"),
+        ("limited:open@127.0.0.1:{port}/1", r"\(NOPERM: select\); grant"),
+        ("limited:open@127.0.0.1:{port}/0", r"\(NOPERM: eval\); grant"),
+        ("127.0.0.1:{port}/0?cluster=true", r"Cluster mode is not enabled\); .*leave cluster=true out"),
+    ],
+)
+async def test_an_error_about_the_url_is_quoted_with_what_to_do(own: PrivateRedis, at: str, text: str) -> None:
+    with redis.Redis(port=own.port) as client:
+        client.execute_command("ACL", "SETUSER", "limited", "on", ">open", "~*", "+@all", "-select", "-eval")
+    store = RedisStore.from_url(f"redis://{at.format(port=own.port)}")
+    with pytest.raises(StoreError, match=text) as caught:
+        await store.read("s")
+    assert "is running" not in str(caught.value)
+    assert "sesame" not in str(caught.value)
+    await store.close()
+
+
+async def test_what_keeps_a_server_from_writing_is_reported_and_the_session_goes_on_afterwards(
+    own: PrivateRedis, there: Store
+) -> None:
+    await there.append("s", entries(1, 3))
+    before = await whole(there)
+    with redis.Redis(port=own.port) as client:
+        client.config_set("maxmemory", "1mb")
+        for change in (
+            lambda: there.append("s", entries(4, 5)),
+            lambda: there.replace("s", 1, entries(4, 5)),
+            lambda: there.save_checkpoint("s", 1, b"one"),
+        ):
+            with pytest.raises(StoreError, match="no memory left"):
+                await change()
+            assert not (await whole(there)).differs(before)
+        client.config_set("maxmemory", "0")
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(StoreError, match="URL of the master"):
+            await there.append("s", entries(4, 5))
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        await there.append("s", entries(4, 5))
+        assert_same(await there.read("s"), entries(1, 5))
+        await there.close()
+        client.config_set("requirepass", "open sesame")
+    for url, text in ((own.url, r"Authentication required\)"), (f"redis://:wrong@127.0.0.1:{own.port}/0", "")):
+        store = RedisStore.from_url(url)
+        with pytest.raises(StoreError, match=f"{text}.*password in the URL"):
+            await store.read("s")
+        await store.close()
+
+
+async def test_a_key_that_another_program_wrote_to_is_left_alone(store: Store, client: Any, prefix: str) -> None:
+    await store.append("s", entries(1, 3))
+    await store.close()
+    client.rename(f"{{{prefix}:s}}:session", "kept")
+    client.set(f"{{{prefix}:s}}:session", "mine")
+    with pytest.raises(StoreError, match=r"WRONGTYPE.*rename or delete that key"):
+        await store.open("s")
+    client.rename("kept", f"{{{prefix}:s}}:session")
+    assert await store.open("s") == Extent(3, 3)
+
+
+def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data() -> None:
+    client = RedisClient(RedisStore.from_url(REDIS)._key)
+    kinds = [kind for _, kind in inspect.getmembers(exceptions, inspect.isclass) if issubclass(kind, Exception)]
+    assert len(kinds) > 20
+    for kind in kinds:
+        problem = kind.__new__(kind)
+        problem.args = ("ERR a secret",)
+        for error in (client.refused(problem), client._unreachable(problem)):
+            assert isinstance(error, StoreError)
+            assert "secret" not in str(error)

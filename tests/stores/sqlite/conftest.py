@@ -20,3 +20,11 @@ async def store(path: Path) -> AsyncGenerator[SqliteStore]:
     store = SqliteStore(path, busy=0.1)
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def other(path: Path) -> AsyncGenerator[SqliteStore]:
+    """Another store on the same file, as another process would have it."""
+    store = SqliteStore(path)
+    yield store
+    await store.close()

@@ -1,7 +1,7 @@
 """Damaged databases by the thousand: the damage done to a file, by seed, and what must be true of it afterwards.
 
 `build` makes a database of several sessions. `damage` changes some bytes of it. `try_out` uses it as a host and as the
-command line would, and returns the outcome. It raises `AssertionError` if a promise is broken:
+command line would. It raises `AssertionError` if a promise is broken:
 
 - every call returns a value or raises `StoreError`,
 - no message differs from what was stored, and none comes twice or in another order,
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -29,8 +29,6 @@ from amplifier_context_testing.contract.samples import entries, entry
 T = TypeVar("T")
 
 COMMAND = "python -m amplifier_context_core.repair"  # the command that an error of a damaged database names
-
-
 PAGE = 4096
 
 
@@ -81,18 +79,11 @@ def _offsets(path: Path, name: str) -> list[int]:
 LENGTHS = {"plain": 20, "edited": 17, "fork": 9, "large": 6}
 """The sessions of the database, and how many messages each holds."""
 SECRET = "correct-horse-battery-staple"  # in the archive of one session
+Sessions = dict[str, dict[int, Entry]]  # for each session its entries by seq, those of its archive included
 
 
-async def build(path: Path, *, erased: bool) -> dict[str, dict[int, Entry]]:
-    """Make the database.
-
-    Args:
-        path: The file.
-        erased: Erase a message, so that a VACUUM rewrites the whole file.
-
-    Returns:
-        For each session its entries by seq, those of its archive included.
-    """
+async def build(path: Path, *, erased: bool) -> tuple[bytes, Sessions]:
+    """Make the database. With `erased`, a message is erased, so that a VACUUM rewrites the whole file."""
     store = SqliteStore(path, durability="none")
     await store.append("plain", entries(1, 20, session_id="plain"))
     await store.append("edited", entries(1, 11, session_id="edited"))
@@ -108,59 +99,49 @@ async def build(path: Path, *, erased: bool) -> dict[str, dict[int, Entry]]:
     sessions = {name: {one.seq: one for one in await store.read(name)} for name in LENGTHS}
     sessions["edited"] |= {one.seq: one for one in await store.archived("edited")}
     await store.close()
-    return sessions
+    return path.read_bytes(), sessions
+
+
+KINDS = ("bit", "bit", "header", "bits", "bytes", "sector", "page", "another page", "cut", "cut between pages")
 
 
 def damage(data: bytes, chance: random.Random) -> tuple[str, bytes]:
-    """Return the bytes of a damaged file, and the kind of damage."""
+    """Return the kind of damage, and the bytes of a damaged file."""
     changed = bytearray(data)
     page = chance.randrange(len(data) // PAGE) * PAGE
     kind = chance.choice(KINDS)
-    if kind == "one bit":
-        changed[page + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
-    elif kind == "a bit of the header":
-        changed[page + chance.randrange(12 if page else 120)] ^= 1 << chance.randrange(8)
-    elif kind == "a few bits":
-        for _ in range(chance.randrange(2, 6)):
-            changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
-    elif kind == "a run of bytes":
-        start, length = chance.randrange(len(data)), chance.choice((4, 16, 100, 600))
-        changed[start : start + length] = chance.randbytes(len(changed[start : start + length]))
-    elif kind == "a sector of zeros":
-        start = page + chance.randrange(PAGE // 512) * 512
-        changed[start : start + 512] = bytes(512)
-    elif kind == "a page of zeros":
-        changed[page : page + PAGE] = bytes(PAGE)
-    elif kind == "a page of another place":
-        other = chance.randrange(len(data) // PAGE) * PAGE
-        changed[page : page + PAGE] = data[other : other + PAGE]
-    elif kind == "cut":  # not to nothing: an empty file is an empty database
-        del changed[chance.randrange(1, len(data)) :]
-    elif kind == "cut between pages":
-        del changed[max(page, PAGE) :]
+    match kind:
+        case "bit":
+            changed[page + chance.randrange(PAGE)] ^= 1 << chance.randrange(8)
+        case "header":
+            changed[page + chance.randrange(12 if page else 120)] ^= 1 << chance.randrange(8)
+        case "bits":
+            for _ in range(chance.randrange(2, 6)):
+                changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        case "bytes":
+            start, length = chance.randrange(len(data)), chance.choice((4, 16, 100, 600))
+            changed[start : start + length] = chance.randbytes(len(changed[start : start + length]))
+        case "sector":
+            start = page + chance.randrange(PAGE // 512) * 512
+            changed[start : start + 512] = bytes(512)
+        case "page":
+            changed[page : page + PAGE] = bytes(PAGE)
+        case "another page":
+            other = chance.randrange(len(data) // PAGE) * PAGE
+            changed[page : page + PAGE] = data[other : other + PAGE]
+        case "cut":  # not to nothing: an empty file is an empty database
+            del changed[chance.randrange(1, len(data)) :]
+        case _:
+            del changed[max(page, PAGE) :]
     return kind, bytes(changed)
-
-
-KINDS = (
-    "one bit",
-    "one bit",
-    "a bit of the header",
-    "a few bits",
-    "a run of bytes",
-    "a sector of zeros",
-    "a page of zeros",
-    "a page of another place",
-    "cut",
-    "cut between pages",
-)
 
 
 class Trial:
     """A damaged database in use."""
 
-    def __init__(self, path: Path, sessions: dict[str, dict[int, Entry]]) -> None:
-        self._path = path
-        self._sessions = sessions
+    def __init__(self, path: Path, sessions: Sessions) -> None:
+        self._store = SqliteStore(path, durability="none", busy=0.2)
+        self._path, self._sessions = path, sessions
         self._reports: list[Repair] = []
         self.refused: list[str] = []
 
@@ -173,121 +154,93 @@ class Trial:
             return None
 
     async def use(self) -> str:
-        """Use all of it like a host."""
-        store = SqliteStore(self._path, durability="none", busy=0.2)
-        try:
-            for name in self._sessions:
-                await self._use_session(store, name)
-            listed = await self.call(store.sessions())
-            names = [info.session_id for info in listed or ()]
-            assert len(set(names)) == len(names), f"listed twice: {names}"
-            for name in self._sessions:
-                await self.call(store.search(name, "module", 5))
-        finally:
-            await self.call(store.close())
-        if self.refused:
-            return "refused"
-        return "reported" if self._reports else "sound"
+        """Use all of it like a host. Return "refused", "reported" or "sound"."""
+        for name in self._sessions:
+            await self._use_session(name)
+        names = [info.session_id for info in await self.call(self._store.sessions()) or ()]
+        assert len(set(names)) == len(names), f"listed twice: {names}"
+        for name in self._sessions:
+            await self.call(self._store.search(name, "module", 5))
+        await self.call(self._store.close())
+        return "refused" if self.refused else "reported" if self._reports else "sound"
 
-    async def _use_session(self, store: SqliteStore, name: str) -> None:
-        known, reports = self._sessions[name], list[Repair]()
+    async def _use_session(self, name: str) -> None:
+        store, known, reports = self._store, self._sessions[name], list[Repair]()
         extent = await self.call(store.open(name, reports.append))
         refused = len(self.refused)
         await self.call(store.load_checkpoint(name))
-        found = await self.call(store.find(name, list(known)))
-        if found is not None:
-            self._same(name, found)
-        history = await self.call(store.read(name))
-        if history is not None:
-            self._same(name, history)
-            if len(history) < LENGTHS[name] and extent is not None:
-                assert reports, f"{name} has {len(history)} of {LENGTHS[name]} messages, unreported"
-        archived = await self.call(store.archived(name))
-        if archived is not None:
-            self._same(name, archived)
-            gone = set(known) - {one.seq for one in history or ()} - {one.seq for one in archived}
-            assert not gone or reports or refused < len(self.refused) or None in (history, extent), (
-                f"{name}: {gone} vanished"
-            )
+        self._same(name, await self.call(store.find(name, list(known))))
+        history = self._same(name, await self.call(store.read(name)))
+        if history is not None and len(history) < LENGTHS[name] and extent is not None:
+            assert reports, f"{name} has {len(history)} of {LENGTHS[name]} messages, unreported"
+        archived = self._same(name, await self.call(store.archived(name)))
+        if None not in (history, archived, extent) and refused == len(self.refused) and not reports:
+            gone = set(known) - {one.seq for one in [*(history or ()), *(archived or ())]}
+            assert not gone, f"{name}: {gone} vanished"
         self._reports += reports
         if extent is None:
             return
         before = await self.call(store.extent(name))
         new = [entry(max(100, extent.last_seq + 1), session_id=name)]
-        try:
-            await store.append(name, new)
-        except StoreError as problem:
-            self.refused.append(str(problem))
-        else:
-            newest = await self.call(store.read(name, -1))
-            assert newest in (new, None) or reports, (
-                f"{name}: {[one.seq for one in newest or ()]} in place of {new[0].seq}"
-            )
-            after = await self.call(store.extent(name))
-            if before is not None and after is not None and not reports:
+        refused = len(self.refused)
+        await self.call(store.append(name, new))
+        if refused == len(self.refused) and not reports:
+            newest, after = await self.call(store.read(name, -1)), await self.call(store.extent(name))
+            assert newest in (new, None), f"{name}: {[one.seq for one in newest or ()]} in place of {new[0].seq}"
+            if before is not None and after is not None:
                 assert after.length == before.length + 1, f"{name}: {before} became {after}"
 
-    def _same(self, name: str, found: list[Entry]) -> None:
-        known = self._sessions[name]
-        seqs = [one.seq for one in found]
+    def _same(self, name: str, found: list[Entry] | None) -> list[Entry] | None:
+        seqs = [one.seq for one in found or ()]
         assert len(set(seqs)) == len(seqs), f"{name}: given twice: {seqs}"
-        for one in found:
-            assert one == known.get(one.seq), f"{name}: {one.mark} is altered"
+        for one in found or ():
+            assert one == self._sessions[name].get(one.seq), f"{name}: {one.mark} is altered"
+        return found
 
-    async def repair(self) -> str:
-        """Find damage and repair it, like the command line."""
-        store = SqliteStore(self._path, durability="none", busy=0.2)
-        try:
-            found = [await self.call(store.verify(name)) for name in self._sessions]
-            if not any(found):
-                return "nothing found"
-            for name in self._sessions:
-                try:
-                    await store.repair(name, self._reports.append)
-                except StoreError as problem:
-                    if "restore a backup" in str(problem):
-                        return "says what will"
-                    raise AssertionError(f"no way out is named: {problem}") from problem
-            left = [await self.call(store.verify(name)) for name in self._sessions]
-            assert not any(left), f"left: {left}"
-            return "repaired"
-        finally:
-            await self.call(store.close())
+    async def repair(self) -> bool:
+        """Find damage and repair it, like the command line. Return True if something was found."""
+        found = [await self.call(self._store.verify(name)) for name in self._sessions]
+        if any(found):
+            try:
+                for name in self._sessions:
+                    await self._store.repair(name)
+            except StoreError as problem:
+                assert "restore a backup" in str(problem), f"no way out is named: {problem}"  # noqa: PT017
+            else:
+                left = [await self.call(self._store.verify(name)) for name in self._sessions]
+                assert not any(left), f"left: {left}"
+        await self.call(self._store.close())
+        return any(found)
 
-    async def erase(self) -> str:
+    async def erase(self) -> None:
         """Erase archived messages, if they can be found."""
-        store = SqliteStore(self._path, durability="none", busy=0.2)
-        known = self._sessions["edited"]
-        try:
-            await store.open("edited", self._reports.append)
-            archived = {one.seq: one for one in await store.archived("edited")}
-            if any(archived.get(seq) != known[seq] for seq in (12, 13, 14)):
-                return "not found"
-            await store.rewrite("edited", [entry(seq, "(erased)", session_id="edited") for seq in (12, 13, 14)])
-            await store.close()
-        except StoreError as problem:
-            self.refused.append(str(problem))
-            return "refused"
-        finally:
+        store, known, seqs = self._store, self._sessions["edited"], (12, 13, 14)
+        await self.call(store.open("edited", self._reports.append))
+        archived = {one.seq: one for one in await self.call(store.archived("edited")) or ()}
+        if not self.refused and all(archived.get(seq) == known[seq] for seq in seqs):
+            await self.call(store.rewrite("edited", [entry(seq, "(erased)", session_id="edited") for seq in seqs]))
+            is_erased = not self.refused
             await self.call(store.close())
-        for file in self._path.parent.iterdir():
-            assert SECRET.encode() not in file.read_bytes(), f"what was erased is still in {file.name}"
-        return "erased"
+            for file in self._path.parent.iterdir() if is_erased and not self.refused else ():
+                assert SECRET.encode() not in file.read_bytes(), f"what was erased is still in {file.name}"
+        await self.call(store.close())
 
 
-async def try_out(path: Path, damaged: bytes, sessions: dict[str, dict[int, Entry]]) -> tuple[str, str, str]:
-    """Return the outcomes for a damaged database: used, repaired as a copy, and as a copy with messages erased.
+async def try_out(path: Path, damaged: bytes, sessions: Sessions) -> str:
+    """Use a damaged database; repair a copy of it; erase messages of another copy. Return how it could be used.
 
     Raises:
         AssertionError: A promise is broken.
     """
-    outcomes: list[str] = []
-    steps: list[Callable[[Trial], Awaitable[str]]] = [Trial.use, Trial.repair, Trial.erase]
-    for step in steps:
+
+    def trial() -> Trial:
         for file in path.parent.iterdir():
             file.unlink()
         path.write_bytes(damaged)
-        outcomes.append(await step(Trial(path, sessions)))
-    used, repaired, erased = outcomes
-    assert (used, repaired) != ("refused", "nothing found"), "what is refused is not reported"
-    return used, repaired, erased
+        return Trial(path, sessions)
+
+    used = await trial().use()
+    is_found = await trial().repair()
+    await trial().erase()
+    assert used != "refused" or is_found, "what is refused is not reported"
+    return used

@@ -1,8 +1,9 @@
-"""What is peculiar to SQLite: files, versions, groups, threads."""
+"""What is peculiar to SQLite: files, versions, groups, threads, and locks, which end with their holder."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import filelock
 import pytest
 
 from amplifier_context_core.errors import SessionInUse, StoreError
@@ -18,39 +20,31 @@ from amplifier_context_core.stores.sqlite import schema
 from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.samples import entries, entry
-
-
-def raw(path: Path) -> sqlite3.Connection:
-    """Return a plain connection, like one of another program."""
-    return sqlite3.connect(path, isolation_level=None)
-
+from tests.stores.sqlite.damage import change as changed
 
 # -- URLs and files ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
-async def test_a_symbolic_link_is_not_followed(path: Path, tmp_path: Path, ending: str) -> None:
+async def test_a_symbolic_link_is_not_followed(path: Path, store: SqliteStore, tmp_path: Path, ending: str) -> None:
     target = tmp_path / "elsewhere"
     target.write_bytes(b"")
     schema.sidecar(path, ending).symlink_to(target)
     with pytest.raises(StoreError, match="symbolic link"):
-        await SqliteStore(path).append("s", entries(1, 1))
+        await store.append("s", entries(1, 1))
     assert target.read_bytes() == b""
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(path: Path, make: object) -> None:
+async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(
+    path: Path, store: SqliteStore, make: object
+) -> None:
     make(path)  # type: ignore[operator]
-    store = SqliteStore(path)
     with pytest.raises(StoreError, match="is no file"):
         await store.append("s", entries(1, 1))
     path.rmdir() if path.is_dir() else path.unlink()
     await store.append("s", entries(1, 1))
     assert (await store.extent("s")).length == 1
-    await store.close()
-
-
-# -- versions ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,13 +56,16 @@ async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(path: Pa
     ],
 )
 async def test_a_database_that_another_program_wrote_is_refused_and_left_as_it_is(
-    path: Path, change: str, says: str
+    path: Path, store: SqliteStore, change: str, says: str
 ) -> None:
-    store = SqliteStore(path)
+    path.touch()  # an empty file becomes a database
     await store.append("s", entries(1, 1))
     await store.close()
-    with closing(raw(path)) as db:
-        db.execute(change)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
+        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
+    changed(path, change)
     before = path.read_bytes()
     for call in (store.read("s"), store.append("s", entries(2, 2)), store.open("s")):
         with pytest.raises(StoreError, match=says):
@@ -78,41 +75,26 @@ async def test_a_database_that_another_program_wrote_is_refused_and_left_as_it_i
     assert path.read_bytes() == before
 
 
-async def test_a_database_says_whose_it_is_and_its_version(path: Path) -> None:
-    path.touch()  # an empty file becomes a database
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 1))
-    await store.close()
-    with closing(raw(path)) as db:
-        assert db.execute("PRAGMA application_id").fetchone() == (schema.APPLICATION_ID,)
-        assert db.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-        assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
-
-
 async def test_a_file_that_is_created_is_closed_before_another_store_opens_it(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing a file releases the locks that this process has on it, those of other stores too (POSIX)."""
-    stores = [SqliteStore(path), SqliteStore(path)]
     real, others, open_files = os.fchmod, list[threading.Thread](), list[int]()
 
     def fchmod(descriptor: int, mode: int) -> None:
         real(descriptor, mode)
         if not others and os.path.realpath(f"/proc/self/fd/{descriptor}") == str(path):
-            others.append(threading.Thread(target=asyncio.run, args=(stores[1].append("t", entries(1, 1)),)))
+            others.append(threading.Thread(target=asyncio.run, args=(other.append("t", entries(1, 1)),)))
             others[0].start()
             time.sleep(0.3)
             found = [Path("/proc/self/fd") / one for one in os.listdir("/proc/self/fd")]
             open_files.append(sum(os.path.realpath(one) == str(path) for one in found))
 
     monkeypatch.setattr(os, "fchmod", fchmod)
-    await stores[0].append("s", entries(1, 1))
+    await store.append("s", entries(1, 1))
     await asyncio.to_thread(others[0].join)
     assert open_files == [1]
-    for store in stores:
-        await store.close()
-    assert [info.length for info in await stores[0].sessions()] == [1, 1]
-    await stores[0].close()
+    assert [info.length for info in await store.sessions()] == [1, 1]
 
 
 @pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("flush", 1), ("none", 0)])
@@ -128,20 +110,18 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
 # -- groups and threads ------------------------------------------------------------------------------------------------
 
 
-async def test_appends_that_come_together_share_commits(path: Path) -> None:
-    store = SqliteStore(path)
+async def test_appends_that_come_together_share_commits(store: SqliteStore) -> None:
     commits: list[str] = []
     await store.append("first", entries(1, 1))
     await store._engine.read(lambda db: db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
     for first in range(1, 11):
         await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
-    await store.close()
     assert commits.count("COMMIT") < 40  # of 160 appends
 
 
-async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) -> None:
-    store = SqliteStore(path)
-    other = SqliteStore(path)
+async def test_a_change_that_fails_takes_none_of_its_group_along_and_leaves_their_locks(
+    store: SqliteStore, other: SqliteStore
+) -> None:
     await other.open("taken")
     bad = entry(1, "x")
     bad.message["content"] = b"no JSON"
@@ -149,61 +129,40 @@ async def test_an_append_that_fails_takes_none_of_its_group_along(path: Path) ->
         store.append("a", entries(1, 2)),
         store.append("taken", entries(1, 2)),
         store.append("b", [entry(1), bad]),
+        store.append("c", [bad]),
         store.append("c", entries(1, 2)),
         store.replace("a", 9, []),
         store.append("a", entries(3, 3)),
         return_exceptions=True,
     )
-    assert [type(one).__name__ for one in came] == [
-        "NoneType",
-        "SessionInUse",
-        "TypeError",
-        "NoneType",
-        "StoreError",
-        "NoneType",
-    ]
+    none, bad_type = "NoneType", "TypeError"
+    kinds = [none, "SessionInUse", bad_type, bad_type, none, "StoreError", none]
+    assert [type(one).__name__ for one in came] == kinds
     assert [(await store.extent(name)).length for name in ("a", "taken", "b", "c")] == [3, 0, 0, 2]
-    await other.open("b")  # a failed task has acquired no lease
-    await store.close()
-    await other.close()
-
-
-async def test_a_failed_change_leaves_the_lock_of_one_that_was_made_with_it(path: Path) -> None:
-    store, other = SqliteStore(path), SqliteStore(path)
-    bad = entry(1, "x")
-    bad.message["content"] = b"no JSON"
-    await store.append("else", entries(1, 1))
-    await asyncio.gather(
-        store.append("else", entries(2, 2)),
-        store.append("s", [bad]),
-        store.append("s", entries(1, 2)),
-        return_exceptions=True,
-    )
-    assert (await store.extent("s")).length == 2
+    await other.open("b")  # a failed task has acquired no lock
     with pytest.raises(SessionInUse):
-        await other.open("s")
-    await store.close()
-    await other.close()
+        await other.open("c")
 
 
-async def test_a_long_read_mixes_no_two_states(path: Path) -> None:
+async def test_a_long_read_mixes_no_two_states(path: Path, other: SqliteStore) -> None:
     store = SqliteStore(path, durability="none")
     await store.append("s", entries(1, 5_000))
-    reading = asyncio.create_task(store.read("s"))
+    readings = [asyncio.create_task(one.read("s")) for one in (store, other)]
     await asyncio.sleep(0)
     await store.replace("s", 10, entries(6_000, 8_000))
-    assert [one.seq for one in await reading] == list(range(1, 5_001))
+    before, new = list(range(1, 5_001)), [*range(1, 11), *range(6_000, 8_001)]
+    assert [one.seq for one in await readings[0]] == before
+    assert [one.seq for one in await readings[1]] in (before, new)
     await store.close()
 
 
 # -- removed and replaced files ----------------------------------------------------------------------------------------
 
-
 FILES = ("", "-wal", "-shm")
 
 
-def move(path: Path, to: Path, endings: tuple[str, ...] = FILES) -> None:
-    for ending in endings:
+def move(path: Path, to: Path) -> None:
+    for ending in FILES:
         schema.sidecar(path, ending).rename(schema.sidecar(to, ending))
 
 
@@ -217,16 +176,8 @@ async def fail(store: SqliteStore) -> None:
         await store._engine.write(raise_error)  # pyright: ignore[reportPrivateUsage]
 
 
-async def other_database(path: Path) -> None:
-    """Make a database at a path, closed, with a session `s` of one message."""
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 1))
-    await store.close()
-
-
-async def test_a_session_whose_file_was_removed_does_not_begin_again(path: Path) -> None:
+async def test_a_session_whose_file_was_removed_does_not_begin_again(path: Path, store: SqliteStore) -> None:
     """It is noticed when the file is opened again, here after an error."""
-    store = SqliteStore(path, busy=0.05)
     await store.append("s", entries(1, 2))
     move(path, path.with_name("away.db"))
     await fail(store)
@@ -235,22 +186,25 @@ async def test_a_session_whose_file_was_removed_does_not_begin_again(path: Path)
             await call
     await store.append("t", entries(1, 1, session_id="t"))  # others may begin in a new file
     await store.close()
-    for ending in FILES:
-        schema.sidecar(path, ending).unlink(missing_ok=True)
+    path.unlink()
     move(path.with_name("away.db"), path)
     assert await store.open("s") == Extent(2, 2)
     await store.append("s", entries(3, 3))
+    for ending in FILES:
+        schema.sidecar(path, ending).unlink()
     await store.close()
+    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize("closed", [True, False])
 async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_one(
-    path: Path, tmp_path: Path, closed: bool
+    path: Path, store: SqliteStore, closed: bool
 ) -> None:
-    await other_database(tmp_path / "other.db")
-    store = SqliteStore(path)
+    theirs = SqliteStore(path.with_name("other.db"))
+    await theirs.append("s", entries(1, 1))
+    await theirs.close()
     await store.append("s", entries(1, 200))
-    (tmp_path / "other.db").replace(path)
+    path.with_name("other.db").replace(path)
     await (store.close() if closed else fail(store))
     assert (await store.open("s")).length == 1
     await store.append("s", entries(2, 3))
@@ -260,15 +214,6 @@ async def test_a_file_that_was_replaced_is_not_mixed_with_the_log_of_the_former_
     (kept,) = (file for file in path.parent.iterdir() if ".damaged-" in file.name)
     assert kept.name.endswith("-wal")
     assert kept.stat().st_size
-
-
-async def test_closing_after_the_file_went_makes_none(path: Path) -> None:
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 2))
-    for ending in FILES:
-        schema.sidecar(path, ending).unlink()
-    await store.close()
-    assert list(path.parent.iterdir()) == []
 
 
 async def test_reading_makes_no_database(path: Path) -> None:
@@ -282,3 +227,55 @@ async def test_reading_makes_no_database(path: Path) -> None:
     await store.release("s")
     await store.close()
     assert list(path.parent.iterdir()) == []
+
+
+async def test_a_folder_of_locks_that_another_store_removes_while_it_is_made_is_made_again(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[Path] = []
+    chmod = Path.chmod
+
+    def after_it_is_gone(self: Path, mode: int, **more: bool) -> None:
+        if self.name.endswith(".locks") and not removed:
+            removed.append(self)
+            self.rmdir()
+        chmod(self, mode, **more)
+
+    monkeypatch.setattr(Path, "chmod", after_it_is_gone)
+    await store.append("s", entries(1, 2))
+    assert removed
+    assert (await store.extent("s")).length == 2
+
+
+async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock(
+    path: Path, store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    await other.append("t", entries(1, 1, session_id="t"))
+    bad = entry(1)
+    bad.message["content"] = b"no JSON"
+    with pytest.raises(TypeError):
+        await store.append("s", [bad])
+    with pytest.raises(StoreError):
+        await store.fork("t", "s", 9)
+    await store.close()
+    (interrupted := path.with_name("sessions.db.repaired")).touch()
+    with pytest.raises(StoreError, match="interrupted"):
+        await store.open("s")
+    interrupted.unlink()
+    with monkeypatch.context() as patched:
+        patched.setattr(filelock.FileLock, "_acquire", refuse)
+        with pytest.raises(StoreError, match=f"session 's' cannot be locked: the file system of {path}.* has no locks"):
+            await store.append("s", entries(1, 1))
+    await other.open("s")
+    await other.close()
+    for name in "abc":
+        await store.append(name, entries(1, 1, session_id=name))
+    await store.delete("a")
+    await store.release("b")
+    folder = path.with_name("sessions.db.locks")
+    assert len(list(folder.iterdir())) == 1
+    await store.close()
+    assert not folder.exists()

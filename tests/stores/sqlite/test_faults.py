@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import os
 import sqlite3
 import tempfile
@@ -22,7 +23,8 @@ from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.other_process import running
+from tests.stores.jsonl.files import running
+from tests.stores.sqlite.damage import change
 
 BIG = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
 
@@ -58,21 +60,23 @@ async def test_a_full_database_fails_the_call_and_nothing_else(
     assert await store.verify("s") == []
 
 
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("begin immediate")
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
 async def test_a_database_locked_by_another_process_is_waited_for_and_reported(path: Path, store: SqliteStore) -> None:
     await store.append("s", entries(1, 1))
-    code = (
-        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1], isolation_level=None); db.execute('begin immediate');"
-        "print('ready', flush=True); sys.stdin.read()"
-    )
-    with running(code, str(path)):
+    with running(WRITER, str(path)):
         with pytest.raises(StoreError, match="locked by another process"):
             await store.append("s", entries(2, 2))
         assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
-
-
-READ_ONLY = {"folder": (0o600, 0o555), "file": (0o444, 0o755), "both": (0o444, 0o555)}
 
 
 def without_privileges(work: Callable[[], Coroutine[Any, Any, object]]) -> str:
@@ -106,11 +110,17 @@ def open_folder() -> Generator[Path]:
         folder.chmod(0o755)
 
 
-@pytest.mark.parametrize("modes", READ_ONLY.values(), ids=READ_ONLY)
-async def test_a_read_only_database_is_read(open_folder: Path, modes: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "modes", [(0o600, 0o555), (0o444, 0o755), (0o444, 0o555)], ids=["read-only folder", "read-only file", "both"]
+)
+async def test_a_read_only_database_is_read_and_no_log_that_cannot_be_read_along_is_left_out(
+    open_folder: Path, modes: tuple[int, int]
+) -> None:
     path = open_folder / "sessions.db"
     store = SqliteStore(path)
     await store.append("s", entries(1, 1_200))
+    for ending in ("", "-wal"):
+        path.with_name(f"copy.db{ending}").write_bytes(path.with_name(path.name + ending).read_bytes())
     await store.close()
     path.chmod(modes[0] | 0o044)
     open_folder.chmod(modes[1])
@@ -125,27 +135,15 @@ async def test_a_read_only_database_is_read(open_folder: Path, modes: tuple[int,
     assert await asyncio.to_thread(without_privileges, read) == "(['s'], [1200, 1, 1], [])"
     refused = await asyncio.to_thread(without_privileges, partial(reader.append, "s", entries(1_201, 1_201)))
     assert refused.startswith(f"StoreError: the database {path} cannot be ")
-    assert sorted(file.name for file in open_folder.iterdir()) == ["sessions.db"]
-
-
-async def test_a_log_that_cannot_be_read_along_is_not_left_out(open_folder: Path) -> None:
-    path = open_folder / "sessions.db"
-    store = SqliteStore(path)
-    await store.append("s", entries(1, 2))
-    for ending in ("", "-wal"):
-        path.with_name(f"copy.db{ending}").write_bytes(path.with_name(path.name + ending).read_bytes())
-    await store.close()
-    open_folder.chmod(0o555)
-    reader = SqliteStore(open_folder / "copy.db")
-    outcome = await asyncio.to_thread(without_privileges, partial(reader.read, "s"))
-    assert outcome.startswith(
-        f"StoreError: the database {open_folder / 'copy.db'} cannot be opened; check that its folder"
-    )
+    assert sorted(file.name for file in open_folder.iterdir()) == ["copy.db", "copy.db-wal", "sessions.db"]
+    logged = SqliteStore(open_folder / "copy.db")
+    outcome = await asyncio.to_thread(without_privileges, partial(logged.read, "s"))
+    assert outcome.startswith(f"StoreError: the database {open_folder / 'copy.db'} cannot be ")
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
 async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
-    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(*_: object) -> None:
         raise OSError(code, os.strerror(code))
@@ -161,55 +159,34 @@ async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
 
 
 async def test_what_a_failed_commit_may_have_written_is_not_written_twice(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite writes the whole transaction to its log before it syncs the log: after a failed sync it may be there."""
-    whole = engine.open_database
+    execute = Connection.execute
 
-    class Unsynced(Connection):
-        def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-            done = super().execute(sql, parameters)
-            if sql == "COMMIT":
-                raise driver_error(sqlite3.OperationalError, "disk I/O error", "SQLITE_IOERR_FSYNC")
-            return done
+    def unsynced(db: Connection, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        done = execute(db, sql, *parameters)
+        if sql == "COMMIT":
+            raise driver_error(sqlite3.OperationalError, "disk I/O error", "SQLITE_IOERR_FSYNC")
+        return done
 
-    def opened(*arguments: Any) -> sqlite3.Connection:
-        db = whole(*arguments)
-        db.__class__ = Unsynced
-        return db
-
-    store = SqliteStore(path)
     await store.append("s", entries(1, 1))
-    await store.close()
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "open_database", opened)
+        patch.setattr(Connection, "execute", unsynced)
         came = await asyncio.gather(
             store.append("s", entries(2, 2)), store.append("t", entries(1, 1)), return_exceptions=True
         )
         assert [type(one) for one in came] == [OutcomeUnknown, OutcomeUnknown]
     assert_same(await store.read("s"), entries(1, 2))
     assert_same(await store.read("t"), entries(1, 1))
-    await store.close()
 
 
-def test_every_error_of_the_driver_is_one_of_ours(path: Path) -> None:
-    """A new error class of the driver would fail here."""
-    kinds = {name for name in dir(sqlite3) if isinstance(getattr(sqlite3, name), type)}
-    raised = {name for name in kinds if issubclass(getattr(sqlite3, name), Exception)}
-    assert raised - {"Warning"} == {
-        "DataError",
-        "DatabaseError",
-        "Error",
-        "IntegrityError",
-        "InterfaceError",
-        "InternalError",
-        "NotSupportedError",
-        "OperationalError",
-        "ProgrammingError",
-    }
-    for name in raised - {"Warning"}:  # and it quotes no content
-        outcome = str(errors.store_error(getattr(sqlite3, name)("some words of a message"), path))
-        assert outcome == f"the database {path} could not do what was asked ({name})"
+def test_every_error_of_the_driver_is_one_of_ours_and_quotes_no_content(path: Path) -> None:
+    kinds = [kind for _, kind in inspect.getmembers(sqlite3, inspect.isclass) if issubclass(kind, sqlite3.Error)]
+    assert len(kinds) > 8
+    for kind in kinds:
+        outcome = str(errors.store_error(kind("some words of a message"), path))
+        assert outcome == f"the database {path} could not do what was asked ({kind.__name__})"
 
 
 async def test_a_listener_for_repairs_may_fail(
@@ -220,18 +197,14 @@ async def test_a_listener_for_repairs_may_fail(
 
     await store.append("s", entries(1, 3))
     await store.open("s", fail)
-    db = sqlite3.connect(path, isolation_level=None)
-    db.execute("UPDATE entries SET crc = 0 WHERE seq = 2")
-    db.close()
+    change(path, "UPDATE entries SET crc = 0 WHERE seq = 2")
     assert [one.seq for one in await store.read("s")] == [1, 3]
     assert "a listener for repairs failed (RuntimeError)" in caplog.text
     assert "1 damaged message was left out. " in caplog.text
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
-async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = SqliteStore(path)
-
+async def test_openings_that_fail_leave_no_file_open(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> sqlite3.Connection:
         raise sqlite3.OperationalError("unable to open database file")
 
@@ -245,4 +218,3 @@ async def test_openings_that_fail_leave_no_file_open(path: Path, monkeypatch: py
         before = await left_open()
         assert [await left_open() for _ in range(5)] == [before] * 5
     await store.append("s", entries(1, 1))
-    await store.close()

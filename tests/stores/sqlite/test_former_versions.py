@@ -43,8 +43,12 @@ async def assert_whole(store: SqliteStore) -> None:
     assert [info.session_id for info in await store.sessions()] == ["holes", "child", "t", "s"]
 
 
-async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path) -> None:
-    store = SqliteStore(path)
+async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path, store: SqliteStore) -> None:
+    change(path, "CREATE TRIGGER refuse BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError):  # what fails leaves the database as it was
+        await store.read("s")
+    await store.close()
+    change(path, "DROP TRIGGER refuse")
     await store.open("holes")
     await assert_whole(store)
     assert sorted(await store.search("holes", "module", 9)) == [1, 2, 5]
@@ -54,7 +58,6 @@ async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path) ->
     await store.append("holes", [entry(9, session_id="holes")])
     await store.close()
     assert [one.seq for one in await store.read("holes")] == [1, 2, 4, 5, 7, 8, 9]
-    await store.close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT number FROM sessions WHERE id = 'new'").fetchone() == (6,)  # 4 was deleted
         assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None
@@ -69,10 +72,9 @@ async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path) ->
     ],
 )
 async def test_a_damaged_one_is_not_carried_over_and_the_version_that_repairs_it_is_named(
-    path: Path, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+    path: Path, store: SqliteStore, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(path)
-    store = SqliteStore(path)
     with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
         await store.read("s")
     await store.close()
@@ -82,14 +84,3 @@ async def test_a_damaged_one_is_not_carried_over_and_the_version_that_repairs_it
         capsys.readouterr().err
     )
     assert path.read_bytes() == before
-
-
-async def test_a_carrying_over_that_fails_leaves_the_database_as_it_was(path: Path) -> None:
-    change(path, "CREATE TRIGGER refuse BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
-    store = SqliteStore(path)
-    with pytest.raises(StoreError):
-        await store.read("s")
-    await store.close()
-    change(path, "DROP TRIGGER refuse")
-    await assert_whole(store)
-    await store.close()

@@ -8,54 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores import Repair, Repairable, Store, open_store
+from amplifier_context_core.stores import Repair, Repairable, open_store
 from amplifier_context_core.stores.sqlite import journal
-from amplifier_context_core.stores.sqlite.journal import file_system
 from amplifier_context_testing.contract.concurrency import Concurrency
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.reference import MatchesReference
-from amplifier_context_testing.contract.samples import entries
-from amplifier_context_testing.store_contract import (
-    CheckContract,
-    MakeStore,
-    StoreContract,
-    StoreFixtures,
-    WriterContract,
-)
-from tests.stores.jsonl.changes import begin
-from tests.stores.kills import survive
+from amplifier_context_testing.contract.samples import entries, entry
+from amplifier_context_testing.store_contract import CheckContract, StoreContract, WriterContract
+from tests.stores.jsonl.files import begin
+from tests.stores.test_contract import OnEachStore
 
-MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - {root} /dev/sda1 rw
 30 22 0:26 / /home rw,nosuid - nfs4 server:/home rw,vers=4.2
 31 30 0:27 / /home/me/my\040disk rw - ext4 /dev/sdb1 rw
 32 22 0:28 / /mnt/a rw - ext4 /dev/sdc1 rw
 33 32 0:29 / /mnt/a rw - fuse.sshfs me@host: rw
 no mount
 """
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/", "ext4"),
-        ("/homes", "ext4"),
-        ("/home", "nfs4"),
-        ("/home/me", "nfs4"),
-        ("/home/me/my disk/x", "ext4"),
-        ("/mnt/a/b", "fuse.sshfs"),
-    ],
-)
-def test_the_file_system_of_a_path_is_that_of_the_innermost_mount(path: str, kind: str) -> None:
-    assert file_system(path, MOUNTS) == kind
-    assert file_system(path, "") == ""
+KINDS = {"/": "ext4", "/homes": "ext4", "/home": "nfs4", "/home/me": "nfs4", "/home/me/my disk/x": "ext4"}
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("nfs4", "truncate"), ("fuse.sshfs", "truncate"), ("ext4", "wal")])
-async def test_the_mode_is_that_of_the_file_system(
+async def test_the_mode_is_that_of_the_file_system_of_the_innermost_mount(
     tmp_path: Path, kind: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for path, expected in {**KINDS, "/mnt/a/b": "fuse.sshfs"}.items():
+        assert journal.file_system(path, MOUNTS.format(root="ext4")) == expected
+        assert journal.file_system(path, "") == ""
     mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"22 1 8:1 / / rw - {kind} /dev/sda1 rw\n")
+    mounts.write_text(MOUNTS.format(root=kind))
     monkeypatch.setattr(journal, "_MOUNTS", mounts)
     store = open_store(f"sqlite:{tmp_path / 'a.db'}")
     await store.append("s", entries(1, 3))
@@ -85,18 +66,18 @@ async def test_a_session_of_the_other_mode_is_opened_and_continued(url: str) -> 
 async def test_no_log_is_left_beside_the_file_and_erased_text_is_in_none(url: str, tmp_path: Path) -> None:
     store = open_store(url)
     await begin(store)
-    await store.rewrite("s", [entries(5, 5)[0]._replace(message={"role": "user", "content": "(erased)"})])
-    names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
-    assert any(name.endswith(".db-journal") for name in names)
-    assert not any(name.endswith(("-wal", "-shm")) for name in names)
-    assert b"message 5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    await store.rewrite("s", [entry(5, "(erased)")])
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name.endswith(".db-journal") for path in files)
+    assert not any(path.name.endswith(("-wal", "-shm")) for path in files)
+    assert b"message 5" not in b"".join(path.read_bytes() for path in files)
     await store.delete("s")
     await store.close()
     assert await store.sessions() == []
 
 
-def interrupt_commit(path: Path, target: Path) -> None:
-    """Write what a crash amid a commit leaves of a database and its journal."""
+def interrupt_commit(path: Path) -> None:
+    """Leave of a database and its journal what a crash amid a commit leaves."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = TRUNCATE")
         before = path.read_bytes()
@@ -107,58 +88,34 @@ def interrupt_commit(path: Path, target: Path) -> None:
         db.execute("ROLLBACK")
     assert left[""] != before, "pages were written before the commit"
     for ending, content in left.items():
-        target.with_name(target.name + ending).write_bytes(content)
+        path.with_name(path.name + ending).write_bytes(content)
 
 
-async def test_a_journal_of_an_interrupted_commit_is_applied(tmp_path: Path) -> None:
-    """Also where nothing but the journal says that the file is not what was committed."""
-    path = tmp_path / "a.db"
-    store = open_store(f"sqlite:{path}?journal=truncate")
+@pytest.mark.parametrize("call", ["sessions", "read", "repair"])
+async def test_a_journal_of_an_interrupted_commit_is_applied(url: str, tmp_path: Path, call: str) -> None:
+    """Also by what opens no session, and where nothing but the journal says that the file is not what was committed."""
+    store, repairs = open_store(url), list[Repair]()
     await store.append("s", entries(1, 3))
     await store.close()
-    interrupt_commit(path, tmp_path / "then.db")
-    store = open_store(f"sqlite:{tmp_path / 'then.db'}?journal=truncate")
+    path = next(tmp_path.rglob("*.db"))
+    interrupt_commit(path)
+    if call == "sessions":
+        assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 3)]
+    elif call == "repair":
+        assert isinstance(store, Repairable)
+        await store.repair("s", repairs.append)
+    assert repairs == []
     assert_same(await store.read("s"), entries(1, 3))
     await store.append("s", entries(4, 4))
     await store.close()
 
 
-@pytest.mark.parametrize("call", ["sessions", "repair"])
-async def test_what_opens_no_session_applies_it_too(url: str, tmp_path: Path, call: str) -> None:
-    store, repairs = open_store(url), list[Repair]()
-    await store.append("s", entries(1, 3))
-    await store.close()
-    path = next(tmp_path.rglob("*.db"))
-    interrupt_commit(path, path)
-    if call == "sessions":
-        assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 3)]
-    else:
-        assert isinstance(store, Repairable)
-        await store.repair("s", repairs.append)
-    assert repairs == []
-    assert_same(await store.read("s"), entries(1, 3))
-    await store.close()
-
-
-async def test_killed_writers_lose_nothing(url: str) -> None:
-    assert await survive(url, 20, seed=7, longest=0.06)
-
-
-class OnAJournal(StoreFixtures):
-    examples = 10
-
-    @pytest.fixture
-    def make_store(self, url: str) -> MakeStore:
-        async def make() -> Store:
-            return open_store(url)
-
-        return make
-
-
-class TestStoresWithAJournal(OnAJournal, Concurrency, WriterContract, MatchesReference):
+class TestStoresWithAJournal(OnEachStore, Concurrency, WriterContract, MatchesReference):
     """Where a journal differs: readers and a writer wait for each other."""
+
+    examples = 10
 
 
 @pytest.mark.soak
-class TestAllOfTheContractWithAJournal(OnAJournal, StoreContract, WriterContract, CheckContract):
-    pass
+class TestAllOfTheContractWithAJournal(OnEachStore, StoreContract, WriterContract, CheckContract):
+    examples = 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.search import ScanIndex
-from amplifier_context_testing.contract.samples import entry, odd_entries
+from amplifier_context_testing.contract.samples import entry
+from tests.stores.sqlite.damage import change
 
 
 @pytest.fixture
@@ -25,17 +27,6 @@ async def store(path: Path) -> AsyncGenerator[SqliteStore]:
 
 async def append_texts(store: SqliteStore, *texts: str) -> None:
     await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
-
-
-async def test_any_query_is_answered(store: SqliteStore) -> None:
-    await store.append("s", odd_entries())
-
-    @given(st.text(max_size=30) | st.text('"*()^:{}+-_.a登 ', max_size=12))
-    def ask(query: str) -> None:
-        found = asyncio.run(store.search("s", query, 3))
-        assert len(found) <= 3
-
-    await asyncio.to_thread(ask)
 
 
 WORDS = ["alpha", "src/beta.py", "gamma_7", "登录", "DELTA", "epsilon"]
@@ -64,44 +55,35 @@ async def test_one_word_finds_what_a_scan_finds_in_the_same_order(store: SqliteS
 # -- updating the index -----------------------------------------------------------------------------------------------
 
 
-async def test_a_search_of_a_filled_index_waits_for_no_writer(store: SqliteStore, path: Path) -> None:
-    await append_texts(store, "some words", "other words")
-    await store.search("s", "words", 5)
-    writer = sqlite3.connect(path, isolation_level=None)
-    writer.execute("BEGIN IMMEDIATE")
-    try:
-        async with asyncio.timeout(2):
-            assert await store.search("s", "words", 5) == [2, 1]
-    finally:
-        writer.close()
-
-
-async def test_while_an_index_is_filled_messages_are_appended(store: SqliteStore) -> None:
+async def test_while_an_index_is_filled_messages_are_appended_and_then_a_search_waits_for_no_writer(
+    store: SqliteStore, path: Path
+) -> None:
     await append_texts(store, *(f"needle {seq}" for seq in range(1, 3_001)))
     searching = asyncio.create_task(store.search("s", "needle 2999", 1))
     await asyncio.sleep(0)
     await store.append("s", [entry(3_001, "appended")])
     assert not searching.done()
     assert await searching == [2999]
+    assert await store.search("s", "appended", 1) == [3001]
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(2):
+            assert await store.search("s", "needle 2999", 1) == [2999]
 
 
-async def test_without_fts5_the_history_is_scanned(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_fts5_the_history_is_scanned_and_what_was_indexed_before_goes_stale_unseen(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def without(db: sqlite3.Connection) -> bool:
         return False
 
-    await append_texts(store, "needle one", "two", "needle three")
-    monkeypatch.setattr("amplifier_context_core.stores.sqlite.search.can_index", without)
-    assert await store.search("s", "needle", 5) == [3, 1]
-    assert await store.search("s", "登", 5) == []
-
-
-async def test_what_was_indexed_before_fts5_was_missing_goes_stale_unseen(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
     await append_texts(store, "needle one", "needle two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 2, 1]
     with monkeypatch.context() as patch:
-        patch.setattr("amplifier_context_core.stores.sqlite.changes.can_index", lambda db: False)  # type: ignore[misc]
+        for module in ("search", "changes"):
+            patch.setattr(f"amplifier_context_core.stores.sqlite.{module}.can_index", without)
+        assert await store.search("s", "needle", 5) == [3, 2, 1]
+        assert await store.search("s", "登", 5) == []
         await store.replace("s", 1, [entry(4, "other")])
     assert await store.search("s", "needle", 5) == [1]
     assert await store.search("s", "other", 5) == [4]
@@ -113,10 +95,7 @@ async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> Non
     await append_texts(store, "needle one", "two", "needle three")
     assert await store.search("s", "needle", 5) == [3, 1]
     await store.close()
-    db = sqlite3.connect(path)
-    db.execute("DELETE FROM words_data WHERE id > 10")
-    db.commit()
-    db.close()
+    change(path, "DELETE FROM words_data WHERE id > 10")
     await store.open("s", reported.append)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert "search index was damaged" in str(reported)

@@ -1,0 +1,156 @@
+"""Leases of stores on servers expire, are renewed and lost; a seq is used once. Writers die at any moment, or fork."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+import pytest
+
+from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
+from amplifier_context_core.stores import Extent
+from amplifier_context_servers.leased.store import LeasedStore
+from amplifier_context_testing.contract.fixtures import assert_same, whole
+from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.kills import survive
+from tests.stores.servers import store_of, with_parameters
+
+Pair = tuple[LeasedStore, LeasedStore]
+
+
+@pytest.fixture
+async def pair(url: str) -> AsyncGenerator[Pair]:
+    """A store that does not renew its leases, as if it were stopped, and another, whose leases outlast the test."""
+    stopped, other = (store_of(with_parameters(url, lease_ttl=ttl)) for ttl in (0.4, 60))
+
+    async def never() -> None:
+        return None
+
+    stopped._renew = lambda driver: never()
+    yield stopped, other
+    await stopped.close()
+    await other.close()
+
+
+async def test_a_lease_is_renewed_for_as_long_as_its_writer_lives(url: str) -> None:
+    ttl = 2.0  # renewed every third of it: on a busy machine that may come late
+    first, second = (store_of(with_parameters(url, lease_ttl=ttl)) for _ in range(2))
+    await first.append("s", entries(1, 1))
+    await first.open("never written to")
+    for _ in range(6):
+        await asyncio.sleep(ttl / 4)
+        for name in ("s", "never written to"):
+            with pytest.raises(SessionInUse):
+                await second.open(name)
+    await first.close()
+    await second.close()
+
+
+async def test_an_expired_lease_is_held_until_it_is_taken(pair: Pair) -> None:
+    stopped, other = pair
+    await stopped.append("s", entries(1, 2))
+    await stopped.open("empty")
+    await asyncio.sleep(0.5)
+    assert [info.holder for info in await other.sessions()] == [""]
+    stopped._ttl = 60
+    await stopped.append("s", entries(3, 3))
+    assert [bool(info.holder) for info in await other.sessions()] == [True]
+    await stopped.append("empty", entries(1, 1))
+    with pytest.raises(SessionInUse):
+        await other.open("s")
+    assert_same(await other.read("s"), entries(1, 3))
+
+
+async def test_a_writer_that_lost_its_lease_writes_nothing_until_it_opens_again(pair: Pair) -> None:
+    stopped, other = pair
+    for name in ("s", "released", "deleted"):
+        await stopped.append(name, entries(1, 3))
+    await asyncio.sleep(0.5)
+    await other.append("s", entries(4, 4))
+    with pytest.raises(SessionLost, match="taken over by pid"):
+        await stopped.append("s", entries(9, 9))
+    await other.release("s")
+    with pytest.raises(SessionLost):  # free again, but the writer knows only its former state
+        await stopped.append("s", entries(9, 9))
+    assert_same(await stopped.read("s"), entries(1, 4))
+    assert await stopped.open("s") == Extent(4, 4)
+    await stopped.append("s", entries(5, 5))
+    assert_same(await other.read("s"), entries(1, 5))
+    await other.delete("deleted")
+    for _ in range(2):
+        with pytest.raises(SessionLost, match="gone from the store"):  # not created again
+            await stopped.append("deleted", entries(4, 4))
+    assert sorted(info.session_id for info in await other.sessions()) == ["released", "s"]
+    assert await stopped.open("deleted") == Extent()
+    await other.open("released")
+    await stopped.release("released")  # leaves it alone
+    await stopped.close()
+    await other.append("released", entries(4, 4))
+    with pytest.raises(SessionInUse):
+        await stopped.open("released")
+
+
+async def test_every_change_notices_by_itself_that_the_lease_is_lost(pair: Pair) -> None:
+    stopped, other = pair
+    changes: dict[str, Callable[[str], Awaitable[object]]] = {
+        "append": lambda name: stopped.append(name, entries(9, 9)),
+        "append many": lambda name: stopped.append(name, entries(9, 19)),
+        "replace": lambda name: stopped.replace(name, 1, entries(9, 9)),
+        "rewrite": lambda name: stopped.rewrite(name, [entry(1, "changed")]),
+        "save_checkpoint": lambda name: stopped.save_checkpoint(name, 1, b"one"),
+        "delete": lambda name: stopped.delete(name),
+    }
+    for name in changes:
+        await stopped.append(name, entries(1, 3))
+    await asyncio.sleep(0.5)
+    for name, change in changes.items():
+        await other.open(name)
+        before = await whole(other, name)
+        with pytest.raises(SessionLost):
+            await change(name)
+        assert not (await whole(other, name)).differs(before)
+        await other.append(name, entries(4, 4))
+
+
+async def test_a_seq_in_use_is_refused_and_nothing_changes(pair: Pair) -> None:
+    _, store = pair
+    await store.append("s", entries(1, 5))
+    before = await whole(store)
+    for change in (
+        store.append("s", entries(5, 5)),
+        store.append("s", entries(5, 7)),
+        store.replace("s", 3, entries(2, 2)),
+    ):
+        with pytest.raises(StoreError, match=r"holds .* seqs? already"):
+            await change
+        assert not (await whole(store)).differs(before)
+
+
+def test_a_store_is_used_on_one_side_of_a_fork(url: str) -> None:
+    store, closed = store_of(url), store_of(url)
+    asyncio.run(store.append("s", entries(1, 1)))
+    asyncio.run(closed.sessions())
+    asyncio.run(closed.close())
+    pid = os.fork()
+    if pid == 0:  # the child ends here, whatever happens
+        try:
+            asyncio.run(asyncio.wait_for(store.sessions(), 10))
+        except StoreError as problem:
+            asyncio.run(store.close())  # of what is its parent's, a child closes nothing
+            there = asyncio.run(asyncio.wait_for(closed.sessions(), 10))
+            os._exit(not ("forked" in str(problem) and [one.session_id for one in there] == ["s"]))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    asyncio.run(store.append("s", entries(2, 2)))
+    asyncio.run(store.close())
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(1_000, marks=pytest.mark.soak)])
+async def test_acknowledged_messages_survive_kill_9(url: str, kills: int) -> None:
+    """The next writer waits until the lease of the one that was killed has expired."""
+    seed = 1 if kills == 20 else random.randrange(2**32)
+    url = with_parameters(url, lease_ttl=0.3)
+    assert await survive(url, kills, seed=seed, longest=0.1, on_server=True) > kills
