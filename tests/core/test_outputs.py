@@ -122,6 +122,10 @@ def test_a_text_that_could_be_read_otherwise_keeps_its_quotes(text: str) -> None
     assert f"({json.dumps(text)},1)" in table([{"said": text, "by": 1}] * 20)
 
 
+def test_a_key_that_could_be_read_as_key_and_value_keeps_its_quotes() -> None:
+    assert table([{"a": "b: c"}] * 30 + [{"a: b": "c"}]).endswith('{a: b: c}, {"a: b": c}]')
+
+
 CODE = 'def load(path):\n\tif path == "a\\nb":\n\t\treturn None\n' * 9
 
 
