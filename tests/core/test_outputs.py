@@ -68,6 +68,8 @@ def test_a_large_output_in_json_is_shown_as_a_table_that_is_clipped_to_its_share
     assert clipped.message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert "characters cut, whole text: m3" in clipped.message["content"]
     assert clipped.tokens <= 100
+    (_, clipped) = rendered(FLIGHTS_JSON, output_limit=1_000, tables=True, output_bytes=300).messages
+    assert len(clipped.message["content"]) <= 300, "whatever its tokens"
 
 
 def test_a_text_in_json_is_shown_by_its_lines_however_small_and_other_json_stays() -> None:
