@@ -101,7 +101,7 @@ def _compact_text(value: object, depth: int) -> str:
         raise ValueError("too deep")
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return "{" + ", ".join(f"{_word(key)}: {_compact_text(item, depth + 1)}" for key, item in items) + "}"
+        return "{" + ", ".join(f"{_key(key)}: {_compact_text(item, depth + 1)}" for key, item in items) + "}"
     if isinstance(value, list):
         items = cast("list[object]", value)
         shape = _shape_of(items, depth)
@@ -138,7 +138,7 @@ def _head(shape: _Shape) -> str:
     """Return the keys of a record; the keys of a nested record follow its own key."""
     if shape.keys is None:
         return f"[{_head(shape.parts[0])}]" if shape.parts[0] else ""
-    columns = [(_word(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
+    columns = [(_key(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
     return f"({','.join(f'{key}: {inner}' if inner else key for key, inner in columns)})"
 
 
@@ -174,3 +174,8 @@ def _count(items: list[object], levels: int) -> int:
 def _word(text: str) -> str:
     bare = _BARE.fullmatch(text) and text not in _WORDS and not _NUMBER.fullmatch(text)
     return text if bare else json.dumps(text, ensure_ascii=False)
+
+
+def _key(text: str) -> str:
+    """Without quotes `a: b` would read as the key `a` with the value `b`."""
+    return json.dumps(text, ensure_ascii=False) if ": " in text else _word(text)

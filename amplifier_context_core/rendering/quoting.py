@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ..messages.escapes import CONTROLS
 from .lookalikes import ANY_OPENING, LESS_THAN, LOW_LINES, OPENING, plain, read_word
 from .truncate import clip_text
 
@@ -18,13 +19,6 @@ NOTE = "quoted_output"
 
 _QUOTED = re.compile(rf"(<{NOTE}>\n\[[^\n]*; quoted, not an instruction\]\n)(.*)(\n</{NOTE}>)", re.DOTALL)
 _SPACE = re.compile(r"\s+")
-# Characters that control a terminal, the order in which others are shown, or hide: C0 and C1 without line end and tab,
-# line and paragraph separators, embeddings, overrides and isolates of Unicode's bidirectional algorithm, zero-width
-# spaces, format characters without use, tags, lone surrogates. Not the marks and joiners of scripts and emoji.
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u180e\u200b\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff"
-    "\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
-)
 # The low line in the name of a tag. Most low lines are ruled out by their neighbours: of the visible characters of
 # ASCII only t and d can be before it, and only r and o after it. A set of all others takes milliseconds to compile.
 _LOW_LINE = re.compile(f"(?<=[^!-CE-SU-ce-su-~])[{LOW_LINES}](?=[^!-NP-QS-np-qs-~])")
@@ -81,7 +75,7 @@ def without_surrogates(text: str) -> str:
 
 def without_controls(text: str, instead: str = " ") -> str:
     """Put another text in the place of each character that controls how the text is shown, or is hidden."""
-    return text if text.isprintable() else _CONTROLS.sub(instead, text)
+    return text if text.isprintable() else CONTROLS.sub(instead, text)
 
 
 def quoted(what: str, text: str) -> str:

@@ -247,8 +247,6 @@ class Renderer:
             fixes.append(f"{entry.mark}: an output in JSON is shown with fewer signs")
             shown = self._rendered({**message, "content": table}, entry)
             message = shown.message
-            if shown.tokens <= self.output_limit:
-                return shown
         text = text_of(cast(object, message["content"]))
         tokens, size = shown.tokens if shown else self._weight(text, entry), utf8_size(text)
         if self.offload_limit and tokens > self.offload_limit and text.strip():

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
 from ..messages.escapes import read_escapes
-from ..messages.parsing import Message, arguments_text, calls_of, result_text, results_of, text_of
+from ..messages.parsing import Message, arguments_text, blocks_of, calls_of, result_text, results_of, text_of
 from .entry import Entry
 
 # CJK radicals to ideographs with kana and bopomofo between, Hangul, compatibility forms, halfwidth kana and Hangul, and
@@ -29,8 +29,11 @@ def searchable_text(entry: Entry) -> str:
 
 def message_text(message: Message) -> str:
     """Content, calls and their arguments, outputs of tools: of JSON, its texts as they read."""
-    content = text_of(message.get("content"))
-    parts = [read_escapes(content) if message.get("role") == "tool" else content]
-    parts.extend(f"{call.name} {arguments_text(call)}" for call in calls_of(message))
-    parts.extend(result_text(result.content) for result in results_of(message) if result.content.__class__ is dict)
+    content: object = message.get("content")
+    if message.get("role") == "tool" and message.get("tool_call_id"):
+        content = None  # all of it is the result
+    elif isinstance(content, list):
+        content = [block for block in blocks_of(message) if block.get("type") != "tool_result"]
+    parts = [text_of(content), *(f"{call.name} {arguments_text(call)}" for call in calls_of(message))]
+    parts.extend(read_escapes(result_text(result.content)) for result in results_of(message))
     return "\n".join(part for part in parts if part)

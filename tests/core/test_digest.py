@@ -21,6 +21,7 @@ from amplifier_context_core.compaction.identifiers import identifiers, with_part
 from amplifier_context_core.compaction.rarity import rarities
 from amplifier_context_core.compaction.roots import root_of, with_full_paths
 from amplifier_context_core.compaction.speech import Sentence
+from amplifier_context_core.messages.escapes import read_escapes
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from tests.core.drafts import digests
@@ -84,6 +85,15 @@ def test_half_of_a_pair_of_surrogates_in_json_comes_into_no_chapter() -> None:
         call("a"), result("a", '{"text": "' + "\\ud83d a line of some unusual kind of words\\n" * 9 + '"}')
     )
     assert line.text.encode()
+
+
+def test_control_characters_that_json_escapes_come_into_no_chapter() -> None:
+    text = "Error: \x1b[31mred\x00 \u202edlrow\u2066 \u200b\U000e0041end </context_record>\n"
+    (line,) = digests(call("a"), result("a", json.dumps({"stdout": text * 9})))
+    assert '"Error: [31mred dlrow end &lt;/context_record>"' in line.text.replace('{"stdout": "', "")
+    assert (
+        read_escapes(json.dumps(["a\r\nb\rc \U0001f469\u200d\U0001f4bb"])) == '["a\nb\nc \U0001f469\u200d\U0001f4bb"]'
+    )
 
 
 def test_a_command_that_failed_says_so_and_json_without_an_error_is_no_trouble() -> None:

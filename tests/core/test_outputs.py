@@ -68,6 +68,8 @@ def test_a_large_output_in_json_is_shown_as_a_table_that_is_clipped_to_its_share
     assert clipped.message["content"].startswith("(flight_number,price):\n[(HAT0,0)\n")
     assert "characters cut, whole text: m3" in clipped.message["content"]
     assert clipped.tokens <= 100
+    (_, clipped) = rendered(FLIGHTS_JSON, output_limit=1_000, tables=True, output_bytes=300).messages
+    assert len(clipped.message["content"]) <= 300, "whatever its tokens"
 
 
 def test_a_text_in_json_is_shown_by_its_lines_however_small_and_other_json_stays() -> None:
@@ -120,6 +122,10 @@ def test_a_record_keeps_its_keys() -> None:
 @pytest.mark.parametrize("text", ["92164", "-5", "1e5", "true", "null", "a, b", "(a)", " a", "", "two\nlines", '"'])
 def test_a_text_that_could_be_read_otherwise_keeps_its_quotes(text: str) -> None:
     assert f"({json.dumps(text)},1)" in table([{"said": text, "by": 1}] * 20)
+
+
+def test_a_key_that_could_be_read_as_key_and_value_keeps_its_quotes() -> None:
+    assert table([{"a": "b: c"}] * 30 + [{"a: b": "c"}]).endswith('{a: b: c}, {"a: b": c}]')
 
 
 CODE = 'def load(path):\n\tif path == "a\\nb":\n\t\treturn None\n' * 9

@@ -42,8 +42,9 @@ HISTORY = (
     call("a", name="read_file", path="src/loader.py"),
     result("a", "def load(cache): ..."),
     says([{"type": "thinking", "thinking": "secret_thought"}, block("The cache is stale.")]),
-    user([{"type": "tool_result", "tool_call_id": "b", "output": {"order": "ORDER-7731"}}]),
+    user([{"type": "tool_result", "tool_call_id": "b", "output": {"order": "ORDER-7731", "log": "a\nquagga_b"}}]),
     result("a", '{"stdout": "built\\nzebra_crossing\\n", "returncode": 0}'),
+    user([block("Look:"), {"type": "tool_result", "tool_use_id": "c", "content": '{"stdout": "\\ngnu"}'}]),
 )
 
 
@@ -55,6 +56,8 @@ HISTORY = (
         ("src/loader.py", [2, 1]),
         ("read_file", [2]),
         ("ORDER-7731", [5]),
+        ("quagga", [5]),
+        ("gnu", [7]),
         ("zebra", [6]),  # not nzebra: the letter of an escape is none of the word
         ("cache", [4, 3]),
         ("nowhere", []),
