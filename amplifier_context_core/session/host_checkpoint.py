@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from ..compaction.checkpoint import Checkpoint
 from ..messages.hashing import chain_hash, content_hash
 from ..messages.parsing import parse_message
 from ..transcript.transcript import Snapshot
@@ -31,6 +32,8 @@ class HostCheckpoint:
         self._session = session
         self._awaiting = False
         self._awaited_at = -1  # compactions when the host was last awaited
+        # The checkpoints of the last export, and its record: hosts ask after each tool, and it may have megabytes.
+        self._exported: tuple[list[Checkpoint | None], dict[str, Any]] = ([], {})
         self._status: dict[str, Any] = {"status": "empty"}
 
     async def before_request(self, preserve: object) -> None:
@@ -64,18 +67,17 @@ class HostCheckpoint:
         """
         identity = _identity(identity)
         counter, cache = self._session.counter.loaded, self._session.compactor.cache
-        if counter is None or not cache.valid_views():
+        checkpoints = [view.checkpoint for view in cache.valid_views()]
+        if counter is None or not checkpoints:
             return None
-        state = collect_checkpoints(self._session.history, cache, counter)
-        text = dump(state).decode()
+        if self._exported[0] != checkpoints:
+            state = collect_checkpoints(self._session.history, cache, counter)
+            text = dump(state).decode()
+            revision = {"messages": state.covered_count}
+            record = {"format": FORMAT, "sourceRevision": revision, "state": text, "sha256": _sha256(text)}
+            self._exported = checkpoints, record
         self._status = {"status": "current"}
-        return {
-            "format": FORMAT,
-            "sourceRevision": {"messages": state.covered_count},
-            "state": text,
-            "sha256": _sha256(text),
-            "identity": identity,
-        }
+        return {**self._exported[1], "identity": identity}
 
     def restore(self, record: object, identity: object) -> dict[str, Any]:
         """Continue from a record of `export`, if it is of this history, identity and configuration.

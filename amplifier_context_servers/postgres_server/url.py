@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -38,21 +39,22 @@ def parse_store_url(url: str, durability: Durability) -> PostgresSettings:
     if schema.startswith("pg_"):
         raise ConfigError("store", "schema must not begin with pg_: PostgreSQL reserves such names")
     _check_once(plain)
+    settings = settings_of(PostgresSettings, own, url="", display_name="", durable=durability == "fsync")
     try:
         fields = conninfo_to_dict(plain)
         if not all(0 < int(port) < 65_536 for port in str(fields.get("port") or 5432).split(",")):
             raise ValueError  # libpq would report it only when it connects
         fields.setdefault("application_name", "amplifier-context")
         # Milliseconds until what was sent must be confirmed: a machine that vanished confirms nothing.
-        fields.setdefault("tcp_user_timeout", round(2_000 * float(own.get("statement_timeout", 30))))
+        fields.setdefault("tcp_user_timeout", round(2_000 * settings.statement_timeout))
         conninfo = make_conninfo("", **fields)
-    except (psycopg.Error, ValueError, OverflowError, TypeError) as problem:
+    except (psycopg.Error, ValueError, TypeError) as problem:
         # Without the text of the error: it may quote the URL.
         raise ConfigError("store", _unknown_parameter(problem, plain) or _EXPECTED) from None
     host = fields.get("host") or fields.get("hostaddr") or "the local server"
     database = repr(fields.get("dbname") or "by default")
     name = f"PostgreSQL at {host}:{fields.get('port') or 5432}, database {database}"
-    return settings_of(PostgresSettings, own, url=conninfo, display_name=name, durable=durability == "fsync")
+    return replace(settings, url=conninfo, display_name=name)
 
 
 def _check_once(url: str) -> None:

@@ -113,6 +113,20 @@ async def test_a_session_without_a_compaction_leaves_the_saved_record_alone(tmp_
         assert host.public()["status"] == "empty"
 
 
+async def test_between_compactions_a_record_is_made_once(tmp_path: Path) -> None:
+    """It may have megabytes, hosts ask after each tool, and the event loop waits."""
+    async with process(tmp_path) as (host, context):
+        await worked(host, context)
+        first, second = (context.requests.checkpoint.export(IDENTITY) for _ in range(2))
+        assert first is not None
+        assert second is not None
+        assert first["state"] is second["state"]
+        await context.compact()
+        third = context.requests.checkpoint.export(IDENTITY)
+        assert third is not None
+        assert third["state"] != first["state"]
+
+
 async def test_a_host_that_fails_stops_no_request_and_is_awaited_again(tmp_path: Path) -> None:
     async with process(tmp_path) as (host, context):
         host.transcript = tmp_path / "missing" / "transcript.json"

@@ -15,7 +15,7 @@ import pytest
 
 from amplifier_context_core import open_store
 from amplifier_context_core.errors import SessionInUse, StoreError
-from amplifier_context_core.stores import Extent, Store
+from amplifier_context_core.stores import Extent, Searchable, Store
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores.jsonl.files import begin, running
 
@@ -61,10 +61,12 @@ async def test_a_url_names_a_path_as_a_shell_does_and_opens_nothing(
 async def test_without_an_archive_nothing_replaced_is_kept_and_no_seq_is_reused(url: str, tmp_path: Path) -> None:
     store = open_store(url, archive=False)
     await store.append("s", entries(1, 6))
+    assert isinstance(store, Searchable)
+    assert await store.search("s", "module_5", 5)  # the index holds it now
     await store.replace("s", 2, [])
     assert await store.archived("s") == []
     await store.close()
-    assert b"module_3" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert b"module_5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert await store.open("s") == Extent(2, 6)
     await store.close()
 

@@ -244,6 +244,17 @@ def test_an_unknown_parameter_is_named_with_the_nearest_known_and_what_libpq_kno
         assert isinstance(open_store(f"postgresql://127.0.0.1/test?{known}"), Store)
 
 
+@pytest.mark.parametrize("wrong", ["soon", "inf", "nan", "0", ""])
+def test_a_parameter_with_an_impossible_value_is_named(wrong: str) -> None:
+    for url, names in (
+        (POSTGRES, ("statement_timeout", "connect_timeout", "lease_ttl", "pool_size")),
+        (REDIS, ("socket_timeout", "socket_connect_timeout", "lease_ttl", "pool_size")),
+    ):
+        for name in names:
+            with pytest.raises(ConfigError, match=f"^store: {name}: "):
+                open_store(f"{url}127.0.0.1/1?{name}={wrong}")
+
+
 def test_a_url_names_one_database_and_one_of_postgresql_may_leave_out_the_server() -> None:
     """libpq then goes to the socket of this machine."""
     for end, database in {"": 0, "/": 0, "/15": 15, "?db=7": 7}.items():

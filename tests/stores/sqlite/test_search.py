@@ -99,3 +99,15 @@ async def test_a_damaged_index_is_rebuilt(path: Path, store: SqliteStore) -> Non
     await store.open("s", reported.append)
     assert await store.search("s", "needle", 5) == [3, 1]
     assert "search index was damaged" in str(reported)
+
+
+async def test_a_damaged_index_does_not_hinder_an_edit_that_keeps_no_archive(path: Path) -> None:
+    store = SqliteStore(path, durability="none", archive=False)
+    await append_texts(store, "needle one", "two", "needle three")
+    assert await store.search("s", "needle", 5) == [3, 1]
+    await store.close()
+    change(path, "DELETE FROM words_data WHERE id = 1")
+    await store.replace("s", 2, [])
+    assert await store.search("s", "needle", 5) == [1]
+    await store.close()
+    assert b"three" not in path.read_bytes()
