@@ -3,7 +3,7 @@
 Only repetition and syntax are dropped. Every key and value stays, in its original spelling. A quoted text keeps its
 quotes if it would otherwise read as a number or its end would be unclear. A list of records becomes a head of keys and
 one line per record. A text of several lines in a record, such as the `stdout` of Amplifier's tools, stands between
-lines of three quotation marks: code takes a seventh fewer tokens than with escapes. Only JSON in a single line is
+lines of three quotation marks: a tenth fewer tokens than with escapes. Only JSON in a single line is
 changed, as programs write it. JSON over several lines may be a file, which an editor of the file needs unchanged.
 
 The cost is bounded: a text longer than the caller's limit is not parsed.
@@ -22,6 +22,7 @@ _MAX_RATIO = 0.9  # of the characters; a longer table is not used
 _MAX_DEPTH = 40  # levels; deeper data stays as it is
 _FENCE = '"""'
 _LEAST_FEEDS = 3  # line feeds of a text that is shown by its lines
+_MOSTLY_LINES = 0.8  # of the characters: lines of texts in what a tool of Amplifier returns, at least
 # What is no line: control characters, which providers may refuse unescaped, and the marks around the lines.
 _NO_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_FENCE}")
 _BARE = re.compile(r"[\w@./+-](?:[\w@./:+ -]*[\w@./:+-])?")
@@ -50,16 +51,14 @@ def _number_text(number: str) -> _NumberText:
     return _NumberText(number)
 
 
-def holds_lines(text: str) -> bool:
-    """True if JSON may hold a text of several lines."""
-    return text.count(r"\n") >= _LEAST_FEEDS
-
-
-def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
+def json_as_table(text: str, longest: int = MAX_CHARS, *, is_large: bool = True) -> str | None:
     """Return None if the text is no JSON in one line, is longer than `longest` characters, or a table saves little.
 
-    A table with lines of a text saves tokens also where it has hardly fewer characters.
+    What is mostly lines of a text saves tokens also where it has hardly fewer characters, and however small it is.
+    Other JSON is shown as a table only if it `is_large`.
     """
+    if not is_large and text.count(r"\n") < _LEAST_FEEDS:
+        return None
     if not _MIN_CHARS <= len(text) <= longest or text[0] not in "[{" or text[-1] not in "]}" or "\n" in text:
         return None
     try:
@@ -74,7 +73,9 @@ def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
         table.encode()  # lone surrogates can be escaped in JSON only
     except (ValueError, RecursionError):
         return None
-    return table if len(table) <= (1 if f"{_FENCE}\n" in table else _MAX_RATIO) * len(text) else None
+    lines = sum(map(len, table.split(_FENCE)[1::2]))
+    most = 1 if lines >= _MOSTLY_LINES * len(table) else _MAX_RATIO if is_large else 0
+    return table if len(table) <= most * len(text) else None
 
 
 def to_compact_text(value: object) -> str:

@@ -28,7 +28,7 @@ from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, ca
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
-from .json_tables import MAX_CHARS, holds_lines, json_as_table
+from .json_tables import MAX_CHARS, json_as_table
 from .line_numbers import with_fewer_line_numbers
 from .normalize import calls_as_text, normalize_block, normalize_call, normalize_call_block, normalize_call_item
 from .offload import describe, offloaded
@@ -278,11 +278,11 @@ class Renderer:
         return fewer if fewer is not content else None
 
     def _table(self, content: object, entry: Entry) -> str | None:
-        """Return JSON of a tool that is large or holds lines as a table; None for other JSON, or if it takes lines."""
+        """Return JSON of a tool that is large, or mostly lines of a text, as a table; None if it is shown as it is."""
         if not self.tables or not isinstance(content, str):
             return None
         is_large = _TABLE * self._weight(content, entry) > self.output_limit
-        return json_as_table(content, self._longest) if is_large or holds_lines(content) else None
+        return json_as_table(content, self._longest, is_large=is_large)
 
     def _weight(self, text: str, entry: Entry) -> int:
         """Return the tokens of a result; of one of several in a message, about its share of the whole."""
