@@ -16,14 +16,16 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+from ..messages.escapes import CONTROLS
+
 MAX_CHARS = 524_288  # characters; four times the default limit of an output, as much as a table may save
 _MIN_CHARS = 200  # characters; a table of a shorter output saves nothing
 _MAX_RATIO = 0.9  # of the characters; a longer table is not used
 _MAX_DEPTH = 40  # levels; deeper data stays as it is
 _FENCE = '"""'
 _LEAST_FEEDS = 3  # line feeds of a text that is shown by its lines
-# What is no line: control characters, which providers may refuse unescaped, and the marks around the lines.
-_NO_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f]|{_FENCE}")
+# What is no line: control and hidden characters, which are seen as escapes alone, and the marks around the lines.
+_NO_LINES = re.compile(f"{CONTROLS.pattern}|{_FENCE}")
 _BARE = re.compile(r"[\w@./+-](?:[\w@./:+ -]*[\w@./:+-])?")
 _NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
@@ -71,7 +73,6 @@ def json_as_table(text: str, longest: int = MAX_CHARS) -> str | None:
             parse_constant=_number_text,
         )
         table = _compact_text(value, 0)
-        table.encode()  # lone surrogates can be escaped in JSON only
     except (ValueError, RecursionError):
         return None
     return table if len(table) <= (1 if f"{_FENCE}\n" in table else _MAX_RATIO) * len(text) else None
@@ -173,9 +174,15 @@ def _count(items: list[object], levels: int) -> int:
 
 def _word(text: str) -> str:
     bare = _BARE.fullmatch(text) and text not in _WORDS and not _NUMBER.fullmatch(text)
-    return text if bare else json.dumps(text, ensure_ascii=False)
+    return text if bare else _quoted(text)
 
 
 def _key(text: str) -> str:
     """Without quotes `a: b` would read as the key `a` with the value `b`."""
-    return json.dumps(text, ensure_ascii=False) if ": " in text else _word(text)
+    return _quoted(text) if ": " in text else _word(text)
+
+
+def _quoted(text: str) -> str:
+    """Escape control and hidden characters and lone surrogates, no others: escapes cost more tokens."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return quoted if quoted.isprintable() else CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], quoted)
