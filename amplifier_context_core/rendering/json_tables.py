@@ -184,6 +184,6 @@ def _key(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Escape control and hidden characters and lone surrogates alone: other characters cost fewer tokens than escapes."""
+    """Escape control and hidden characters and lone surrogates, no others: escapes cost more tokens."""
     quoted = json.dumps(text, ensure_ascii=False)
     return quoted if quoted.isprintable() else CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], quoted)
