@@ -59,7 +59,9 @@ _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that ther
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
-_NO_TROUBLE = re.compile(r'"\w*(?:error|fail)\w*": ?(?:null|false|0|""|\[\]|\{\})[,}]', re.IGNORECASE)  # JSON: none
+_NO_TROUBLE = re.compile(
+    r'"\w{0,40}(?:error|fail)\w{0,40}": ?(?:null|false|0|""|\[\]|\{\})[,}]', re.IGNORECASE
+)  # JSON: none
 _TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
 
 
@@ -345,7 +347,8 @@ def _verdict(text: str) -> str:
 
 def _trouble(text: str) -> str:
     """Return the first line that reports an error, near the start or the end, unless it is quoted source code."""
-    for part in (_NO_TROUBLE.sub("", text[:4_000]), _NO_TROUBLE.sub("", text[-4_000:])):
+    for end_of_text in (text[:4_000], text[-4_000:]):
+        part = _NO_TROUBLE.sub("", end_of_text)
         lowered = part.lower()
         if len(lowered) != len(part):
             continue
@@ -392,19 +395,19 @@ def _show_arguments(arguments: Mapping[str, Any], room: int, known: Names) -> tu
     ordered = sorted(arguments.items(), key=lambda item: item[1] is None or isinstance(item[1], bool))
     for key, value in ordered:
         text = value if isinstance(value, str) else to_compact_text(value)
-        whole = value if isinstance(value, str) else read_escapes(json_text(value))  # its keys rank low
         flat = single_line(text[:400])
         limit = min(_ARGUMENT_CHARS, max(20, room)) if shown else _ARGUMENT_CHARS
-        if len(flat) <= limit and len(text) <= 400:
+        fits, has_room = len(flat) <= limit and len(text) <= 400, room > 0 or not shown
+        if not (fits and has_room):
+            hidden.append(value if isinstance(value, str) else read_escapes(json_text(value)))  # its keys rank low
+        if not has_room:
+            continue
+        if fits:
             named = bool(shown) or (is_identifier(key) and key not in known)
             piece = f"{single_line(key)[:40]}={flat}" if named else flat
         else:
             end = _whole_words(flat, limit * 3 // 4 if len(text) <= 400 else limit // 2)
             piece = f"{single_line(key)[:40]}={flat[:end]} … ({len(text):,} characters)"
-            hidden.append(whole)
-        if room <= 0 and shown:
-            hidden.append(whole)
-            continue
         shown.append(piece)
         room -= len(piece)
     return " ".join(shown), "\n".join(hidden)

@@ -2,9 +2,9 @@
 
 Only repetition and syntax are dropped. Every key and value stays, in its original spelling. A quoted text keeps its
 quotes if it would otherwise read as a number or its end would be unclear. A list of records becomes a head of keys and
-one line per record. A text of several lines in a record, such as the `stdout` of Amplifier's tools, stands between
-lines of three quotation marks: a tenth fewer tokens than with escapes. Only JSON in a single line is
-changed, as programs write it. JSON over several lines may be a file, which an editor of the file needs unchanged.
+one line per record. A text of several lines in a record, such as `stdout` of Amplifier's tools, is put between lines of
+three quotation marks: a tenth fewer tokens than with escapes. Only JSON in a single line is changed, as programs
+write it. JSON over several lines may be a file, which an editor of the file needs unchanged.
 
 The cost is bounded: a text longer than the caller's limit is not parsed.
 """

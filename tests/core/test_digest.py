@@ -388,7 +388,7 @@ def test_who_reads_a_name_has_read_its_parts() -> None:
 
 
 COURTESIES = ["Thank you for your advice.", "Thank you for all your help.", "Okay, thank you for your good advice."]
-PADDED = "My sister, of whom I told you, as you may remember, or may not remember, lives in Lisbon."
+PADDED = "My sister, of whom I wrote you, as you may remember, or may not remember, lives in Lisbon."
 CHINESE = ["谢谢你的建议，朋友。", "好的，谢谢你的建议。", "非常感谢，谢谢你的建议。"]
 
 
@@ -404,7 +404,9 @@ CHINESE = ["谢谢你的建议，朋友。", "好的，谢谢你的建议。", "
 def test_rare_words_rank_above_frequent_ones_and_their_forms(others: list[str], fact: str) -> None:
     *often, once = rarities([*others, fact])
     assert once > max(often)
-    *_, dense, loose = rarities([*COURTESIES, "I told you, as you may remember.", "My sister lives in Lisbon.", PADDED])
+    *_, dense, loose = rarities(
+        [*COURTESIES, "I wrote you, as you may remember.", "My sister lives in Lisbon.", PADDED]
+    )
     assert dense > loose, "many words for little"
 
 
