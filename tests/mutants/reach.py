@@ -75,7 +75,7 @@ def collect() -> None:
     collector = _Collector(tracer)
     os.chdir(ROOT)
     tracer.start()
-    pytest.main([*OPTIONS, *SUITE], plugins=[collector])
+    pytest.main([*OPTIONS, "-o", "faulthandler_timeout=0", *SUITE], plugins=[collector])
     tracer.stop()
     tests = [test for test in collector.seconds if test not in collector.failed]
     number = {test: index for index, test in enumerate(tests)}
