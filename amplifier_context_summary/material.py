@@ -19,10 +19,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import unified_diff
 from functools import cache
-from itertools import accumulate, chain, islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, cast
 
-from amplifier_context_core.compaction.digest import EDIT_ARGUMENTS, edit_keys
+from amplifier_context_core.compaction.digest import CHANGE_ARGUMENTS, edit_keys
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.messages.escapes import read_escapes
 from amplifier_context_core.messages.parsing import (
@@ -45,7 +45,6 @@ from amplifier_context_core.transcript.entry import Entry
 _LONG_LINE = 300  # characters of one line of a result
 _SHORT_GAP = 40  # characters of lines that a note in their place would hardly shorten
 _SHORT_ARGUMENT = 200  # characters of an argument that stays on the line of its call
-_CHANGES = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
 _COMPARED = 400  # lines of an edit that are compared: the time for it grows with their square, at least
 _TROUBLE = re.compile(
     r"\b(?:error|exception|fail(?:ed|ure|s)?|fatal|traceback|panic|denied|not found|cannot|undefined|"
@@ -120,7 +119,7 @@ class _Quotation:
             yield _quoted(f"{mark} {speaker}", clip_text(self._once(spoken, mark), most))
         for number, call in enumerate(calls_of(message), 1):
             name = f"{mark}.{number}"
-            self._calls[call.id] = (name, not _CHANGES.isdisjoint(arguments_of(call)))
+            self._calls[call.id] = (name, not CHANGE_ARGUMENTS.isdisjoint(arguments_of(call)))
             head = f"{name} call {single_line(call.name)[:60].replace(':', ' ')}"
             yield _quoted(head, self._arguments(call, name))
         for result in results:
@@ -291,7 +290,7 @@ def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
         for call in calls_of(entry.message):
             for key, text in _as_texts(arguments_of(call)).items():
                 said.append(text)
-                if key in _CHANGES:
+                if key in CHANGE_ARGUMENTS:
                     changed.update(plain for line in text.splitlines()[:400] if len(plain := _plain(line)) >= 8)
         for text in said:
             names.update(identifiers(text, 400))

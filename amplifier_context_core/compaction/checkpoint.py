@@ -40,6 +40,7 @@ class Fact:
     scores: tuple[float, ...] = ()  # for each name, how likely it is to be needed again
     speaker: Speaker = ""  # empty for a call and for what a host wrote
     sentences: tuple[Sentence, ...] = ()
+    changed: str = ""  # path of the file that a call writes: it stays as long as the line
 
     @property
     def scored_names(self) -> list[tuple[str, float]]:

@@ -184,7 +184,7 @@ def _shorten_calls(lines: list[_Line], room: int, last: int) -> int:
     """
     share = room / max(sum(_cost(line.fact) for line in lines), 1)
     for line in lines if share < 1 else ():
-        if not line.fact.sentences:
+        if not (line.fact.sentences or _is_bare(line.fact)):
             line.fact = _shortened(_without_size(line.fact), share * (0.6 + 0.8 * line.place / max(last, 1)))
     _pass_on_names(lines)
     left = sum(_cost(line.fact) for line in lines)
@@ -207,13 +207,20 @@ def _bare(fact: Fact) -> Fact:
     """Names of its arguments and outcome come first."""
     mark, _, rest = fact.subject.partition(" ")
     tool, _, rest = rest.partition(" ")
-    lost = identifiers(f"{rest} {fact.outcome}")
+    lost = identifiers(f"{fact.changed} {rest} {fact.outcome}")
     return _with_names(replace(fact, subject=f"{mark} {tool}".rstrip(" :"), outcome=""), lost)
+
+
+def _with_changed(fact: Fact) -> Fact:
+    """Put the file that a bare call changed beside its tool."""
+    others = [scored for scored in fact.scored_names if scored[0] != fact.changed]
+    return replace(_named(fact, others), subject=f"{fact.subject} {fact.changed}")
 
 
 def _is_bare(fact: Fact) -> bool:
     """True for a call of which no more than its mark, its tool and names are there."""
-    return bool(fact.names) and not fact.sentences and not fact.outcome and fact.subject.count(" ") <= 1
+    tool = fact.subject.removesuffix(f" {fact.changed}")
+    return bool(fact.names or fact.changed) and not fact.sentences and not fact.outcome and tool.count(" ") <= 1
 
 
 def _pass_on_names(lines: list[_Line]) -> None:
@@ -270,8 +277,11 @@ def _cut(text: str, room: int, whole: int = 0) -> tuple[str, str]:
 def _choose_names(lines: list[_Line], room: int, freshness: float, entries: int) -> None:
     """Keep the names likeliest to be needed again in `room` characters, each once, in place.
 
-    The first name of a bare call pays for its mark and tool; a bare call without a name is left out.
+    The first name of a bare call pays for its mark, its tool and the file that it changed; a bare call without a name
+    is left out.
     """
+    for line in lines:
+        line.fact = _bare(line.fact) if _is_bare(line.fact) else line.fact
     ranked = sorted(
         (
             (score + freshness * line.place / entries, number, index)
@@ -288,17 +298,20 @@ def _choose_names(lines: list[_Line], room: int, freshness: float, entries: int)
         name = fact.names[index]
         if name in seen:
             continue
-        label = len(fact.subject) + _JOINTS if _is_bare(fact) and number not in labelled else 0
-        room -= len(name) + 1 + label
+        cost = len(name) + 1 if name != fact.changed else 0
+        if _is_bare(fact) and number not in labelled:
+            cost += len(fact.subject) + len(fact.changed) + _JOINTS
+        room -= cost
         if room < 0:
             break
         labelled.add(number)
-        seen.update(with_parts((name,)))
+        seen.update(with_parts((name, fact.changed)))
         kept.add((number, index))
     left: list[_Line] = []
     for number, line in enumerate(lines):
         scored = [one for index, one in enumerate(line.fact.scored_names) if (number, index) in kept]
         if scored or not _is_bare(line.fact):
             line.fact = line.fact if len(scored) == len(line.fact.names) else _named(line.fact, scored)
+            line.fact = _with_changed(line.fact) if _is_bare(line.fact) and line.fact.changed else line.fact
             left.append(line)
     lines[:] = left

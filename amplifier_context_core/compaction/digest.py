@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ..messages.escapes import read_escapes
@@ -55,6 +56,9 @@ EDIT_ARGUMENTS = (
     ("old_text", "new_text"),
     ("oldText", "newText"),
 )
+# Those, and other arguments that hold what a call writes into a file.
+CHANGE_ARGUMENTS = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
+_PATH_MARKS = frozenset("/\\.")
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -280,14 +284,17 @@ def _call(
     entry: Entry, call: Call, found: tuple[Entry, Result] | None, known: Names, room: int, summaries: ResultSummaries
 ) -> Iterable[Fact]:
     """Yield a call with its outcome, and then, of one that a person refused, the reason."""
-    shown, hidden, named = _show_call(arguments_of(call), max(_LEAST_ARGUMENTS, room // 2), known)
+    arguments = arguments_of(call)
+    shown, hidden, named = _show_call(arguments, max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(names_in(shown))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
         yield Fact(head)
         return
+    changed = _changed_file(arguments)
     if found is None:
-        yield _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
+        fact = _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
+        yield replace(fact, changed=changed)
         return
     result_entry, result = found
     size, text = _read_output(result_text(result.content))
@@ -301,7 +308,7 @@ def _call(
         outcome = _outcome(size, text, known)
     known.update(names_in(outcome))
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
-    yield _fact(head, outcome, ranked, known, max(30, room - len(head) // 2))
+    yield replace(_fact(head, outcome, ranked, known, max(30, room - len(head) // 2)), changed=changed)
     if reason:  # ranked as the agent's words: a result is no person, and states no rule
         sentences = read(quote(reason, _REASON_CHARS), "agent")
         yield Fact(f"{result_entry.mark} result, a refusal", speaker="agent", sentences=sentences)
@@ -370,6 +377,15 @@ def edit_keys(arguments: Mapping[str, Any]) -> tuple[str, str] | None:
     """Return the names of the arguments that hold the old and the new text, if a call is an edit."""
     edits = (keys for keys in EDIT_ARGUMENTS if all(isinstance(arguments.get(key), str) for key in keys))
     return next(edits, None)
+
+
+def _changed_file(arguments: Mapping[str, Any]) -> str:
+    """Return the path of the file that a call writes; empty for a call that writes none, and for a path with spaces."""
+    if CHANGE_ARGUMENTS.isdisjoint(arguments):
+        return ""
+    texts = (value for value in arguments.values() if isinstance(value, str) and len(value) <= LONGEST)
+    paths = (text for text in texts if text.split() == [text] and not _PATH_MARKS.isdisjoint(text))
+    return single_line(next(paths, ""))
 
 
 def _show_call(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[str, str, list[tuple[float, str]]]:

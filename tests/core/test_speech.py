@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -170,6 +171,22 @@ def test_of_the_oldest_calls_the_tool_and_what_it_was_called_on_stay() -> None:
     again = kept(after, 0.5)
     assert all(fact.names or fact.subject.count(" ") > 1 for line in again for fact in line.facts)
     assert sum(len(line.text) for line in again) <= sum(len(text) for text in texts) * 0.5
+
+
+def test_an_edit_names_its_file_as_long_as_its_line_stays() -> None:
+    path, edits = "src/orders/ledger_book.py", list[Message]()
+    for n in range(30):
+        texts = {"path": path, "old_string": f"total_{n} = 0", "new_string": f"balance_{n} = load_balance_{n}()"}
+        edit = call(f"c{n}", name="edit_file")
+        edit["tool_calls"][0]["function"]["arguments"] = json.dumps(texts)
+        edits += [edit, result(f"c{n}", FILE)]
+    made = digests(*edits)
+    for share in (0.4, 0.7, 0.7):
+        made = kept(made, share)
+        lines = [line for line in text_of(made).splitlines() if " edit_file" in line]
+        assert 3 <= len(lines) <= 30
+        assert [line for line in lines if f" edit_file {path}" not in line] == []
+    assert f" edit_file {path}; " in lines[0], "nothing but its mark, its file and names is left of it"
 
 
 def test_the_size_of_an_output_goes_and_its_trouble_stays_and_so_does_how_a_call_ended() -> None:
