@@ -306,6 +306,8 @@ def _call(
         outcome, text = "refused", ""
     else:
         outcome = _outcome(size, text, known)
+    if changed and outcome == size and not size.startswith('"'):
+        outcome = ""  # how much an edit returned says nothing
     known.update(names_in(outcome))
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
     yield replace(_fact(head, outcome, ranked, known, max(30, room - len(head) // 2)), changed=changed)
@@ -400,7 +402,7 @@ def _show_call(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[s
     rest = {key: value for key, value in arguments.items() if key not in keys}
     shown, hidden = _show_arguments(rest, room // 2, known)
     taken, brought = _changed_lines(before, after)
-    parts = (shown, _side("+", brought, room // 4), _side("-", taken, room // 4))
+    parts = (shown, _side("+", brought, taken, room // 4), _side("-", taken, brought, room // 4))
     return " ".join(filter(None, parts)), f"{hidden}\n{before}\n{after}", constants(taken, brought)
 
 
@@ -438,10 +440,17 @@ def _changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
     return before[start : len(before) - end], after[start : len(after) - end]
 
 
-def _side(sign: str, lines: Sequence[str], room: int) -> str:
+def _side(sign: str, lines: Sequence[str], others: Sequence[str], room: int) -> str:
+    """Return one side of an edit; where it is cut, it begins at the first word that the other side does not have."""
     filled = [line.strip() for line in lines if line.strip()]
     text = " ".join(filled)
     shown = quote(text, max(20, room))
+    if len(shown) < len(text):
+        other = " ".join(line.strip() for line in others if line.strip())
+        pairs = zip(text[:_MOST_CHARS], other[:_MOST_CHARS], strict=False)
+        end = next((at for at, (one, two) in enumerate(pairs) if one != two), 0)
+        same = text.rfind(" ", 0, end) + 1
+        shown = f"… {quote(text[same:], max(20, room) - 2)}" if same > 2 else shown
     size = f" ({len(filled):,} lines)" if len(filled) > 1 and len(shown) < len(text) else ""
     return f"{sign} {shown}{size}" if filled else ""
 

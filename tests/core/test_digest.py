@@ -51,6 +51,16 @@ def test_each_of_parallel_calls_is_listed_and_of_json_the_values_are_kept_before
     assert line.text.count("ORDER-") > 2 * line.text.count("some_long_key_")
 
 
+def test_an_edit_that_is_cut_begins_where_it_differs_and_no_size_follows_it() -> None:
+    made = f"The file a.go was updated. {'It is well formed. ' * 6}"
+    common = "result = store.load_everything_of_the_warehouse("
+    (line,) = digests(edit(f"{common} depot_7, shelf_3)", f"{common} depot_8, shelf_4)"), result("a", made), share=0.1)
+    assert line.text.startswith("m1 Edit file_path=a.go + … depot_8, shelf_4) - … depot_7, shelf_3)")
+    assert "characters" not in line.text
+    (line,) = digests(edit("x", "y"), result("a", f"Error: not found\n{made}"))
+    assert '-> 2 lines: "Error: not found"' in line.text
+
+
 PYTEST = (
     "src/app.py:10: in load\nE   KeyError: 'cfg_value'\n"
     + "tests/test_app.py ..\n" * 40

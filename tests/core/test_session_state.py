@@ -98,7 +98,7 @@ KEYS = {
     Chapter: "entries original_tokens left_out author texts beside made_at",
     DigestEntry: "first last turn facts tokens original_tokens",
     SavedItems: "pool queue listed lines",
-    Fact: "subject outcome names scores speaker sentences",
+    Fact: "subject outcome names scores speaker sentences changed",
     Correction: "offset ratio reports window last",
     Redaction: "session_id seq role call_ids answered_ids timestamp trace shares_time",
 }
