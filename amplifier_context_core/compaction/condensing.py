@@ -19,7 +19,7 @@ from .checkpoint import DigestEntry, Draft, Fact, Segment
 from .identifiers import identifiers, names_in, with_parts
 from .speech import GAP, OWN, RULE, joined, length, read, select, with_gaps, word_end
 
-_LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about
+_LEAST_SUBJECT = 36  # characters: a mark, a name, and a little of what it was about; beside the file that it wrote
 _LEAST_QUOTED = 48  # characters of an outcome that is a short result, or that names a verdict or trouble
 _LEAST_SIZE = 16  # characters of one that says first how large the output was
 _WHOLE_NAME = 120  # characters: a name at the edge of what is cut stays up to this length
@@ -250,7 +250,7 @@ def _shortened(fact: Fact, share: float) -> Fact:
     room = int((len(fact.subject) + len(fact.outcome)) * share)
     is_quoted = fact.outcome.startswith('"') or ': "' in fact.outcome
     outcome_room = max(_LEAST_QUOTED if is_quoted else _LEAST_SIZE, room // 3)
-    subject_room = max(_LEAST_SUBJECT, room - min(len(fact.outcome), outcome_room))
+    subject_room = max(_LEAST_SUBJECT + len(fact.changed), room - min(len(fact.outcome), outcome_room))
     subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
     outcome, lost_too = _cut(fact.outcome, outcome_room)
     return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
