@@ -159,7 +159,7 @@ LAST_STEP: dict[str, tuple[type, str, Exception]] = {
 EXPIRES = 0.5  # seconds: a lease that a server was not asked to release
 
 
-@pytest.mark.stores(*KEPT)
+@pytest.mark.stores(*KEPT, only=True)
 async def test_a_session_whose_close_fails_is_free(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     owner, name, problem = LAST_STEP[place.backend]
     refused: list[int] = []
