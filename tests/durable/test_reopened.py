@@ -46,27 +46,14 @@ async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_ag
     request = asyncio.create_task(manager.get_messages_for_request())
     await asyncio.wait_for(hooks.asked.wait(), 30)
     await manager.close()
-    other = manager_on(place.store(), place.session_id())
-    assert await other.forget(["m1"]) == ["m1"]
-    await other.pin("m3")
-    await other.close()
-    saved = await other.store.load_checkpoint(other.session_id)
+    await forgotten_elsewhere(place)
+    store = place.store()
+    saved = await store.load_checkpoint(place.session_id())
     hooks.release.set()
     await asyncio.wait_for(asyncio.wait({request}), 30)
-    assert await other.store.load_checkpoint(other.session_id) == saved
-    await other.close()
+    assert await store.load_checkpoint(place.session_id()) == saved
+    await store.close()
     await feed(manager_on(place.store(), place.session_id()), [user("next")])  # the session is not in use
-
-
-async def test_a_closed_manager_that_is_used_resumes_the_session_as_it_is_now(place: Place) -> None:
-    first = await feed(manager_on(place.store(), place.session_id()), [user("a"), user("b")])
-    await first.close()
-    second = await feed(manager_on(place.store(), place.session_id()), [user("c"), user("d")])
-    await second.close()
-    await first.add_message(user("e"))
-    assert [m["content"] for m in await first.get_messages()] == ["a", "b", "c", "d", "e"]
-    assert [entry.seq for entry in first.snapshot()] == [1, 2, 3, 4, 5]
-    await first.close()
 
 
 async def with_secret(place: Place, hooks: Any = None) -> ContextManager:
@@ -75,9 +62,8 @@ async def with_secret(place: Place, hooks: Any = None) -> ContextManager:
     return await feed(manager, [user(SECRET), *work(80, output=900)])
 
 
-async def closed_and_forgotten(manager: ContextManager, place: Place) -> None:
-    """Close a manager, and forget the first message with another one."""
-    await manager.close()
+async def forgotten_elsewhere(place: Place) -> None:
+    """Forget the first message with another manager."""
     other = manager_on(place.store(), place.session_id())
     assert await other.forget(["m1"]) == ["m1"]
     await other.close()
@@ -99,7 +85,8 @@ async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_for
     monkeypatch.setattr(manager.compactor, "compact", slowly)
     request = asyncio.create_task(manager.get_messages_for_request())
     await asyncio.wait_for(made.wait(), 30)
-    await closed_and_forgotten(manager, place)
+    await manager.close()
+    await forgotten_elsewhere(place)
     reopening = asyncio.create_task(manager.ready())
     await asyncio.sleep(0.1)
     release.set()
@@ -119,7 +106,8 @@ async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -
         await manager.forget([f"m{number}"])
     revision = manager.history.revision
     result = await measure(manager, Counting())
-    await closed_and_forgotten(manager, place)
+    await manager.close()
+    await forgotten_elsewhere(place)
     await manager.ready()
     assert manager.history.revision > revision
     assert await result["transaction"].commit() is False
@@ -139,8 +127,11 @@ async def test_nothing_that_another_program_dropped_after_the_close_comes_back(p
     other = manager_on(place.store(), place.session_id())
     await other.pin("m1", False)
     assert await other.forget(containing=SECRET) == ["m3"]
+    await feed(other, [user("theirs")])
     await other.close()
     await manager.add_message(user("b"))
+    assert [one["content"] for one in (await manager.get_messages())[3:]] == ["theirs", "b"]
+    assert [entry.seq for entry in manager.snapshot()] == [1, 2, 3, 4, 5]
     assert not manager.pool
     assert (manager.compactor.directions.pins, manager.compactor.directions.focus) == (set(), None)
     assert SECRET not in text(await manager.get_messages_for_request())
