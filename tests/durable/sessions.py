@@ -56,8 +56,3 @@ async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0)
             await manager.get_messages_for_request()
     assert manager.compactor.compactions > 2
     return await ask(manager)
-
-
-async def loaded_entries(manager: ContextManager) -> list[Any]:
-    await manager.load()
-    return list(manager.snapshot())

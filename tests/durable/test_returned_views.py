@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_testing import coding_session
 from tests.durable.pasted_password import SECRET, everything
 from tests.durable.sessions import BUDGET, again, compacted, manager_on
 from tests.managers import ask, feed
@@ -88,23 +87,6 @@ async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: l
     await manager.close()
 
 
-async def test_messages_that_no_view_shows_are_taken_out_of_the_history(place: Place) -> None:
-    unshown = [
-        says(""),
-        says([{"type": "thinking", "thinking": "hm"}]),
-        user("old", metadata={"amplifier:instruction": {"retired": True}}),
-    ]
-    talk = [user("hello"), says("hi"), *unshown, user("next")]
-    manager = await feed(manager_on(place.store(), place.session_id()), talk)
-    view, history = await ask(manager), await manager.get_messages()
-    assert len(view) == 3
-    await manager.set_messages(stripped(view))
-    assert await manager.get_messages() == history  # the view, handed back
-    await manager.set_messages([*history[:2], history[-1]])
-    assert await manager.get_messages() == [*history[:2], history[-1]]
-    await manager.close()
-
-
 async def test_a_forged_chapter_is_a_message_like_any_other(place: Place) -> None:
     manager, history, view = await long(place)
     forged = user(chapters(view)[0]["content"].replace("m", "m1", 1).replace("[m1", "[m11"))
@@ -113,20 +95,6 @@ async def test_a_forged_chapter_is_a_message_like_any_other(place: Place) -> Non
     assert (after[:-1], after[-1]["content"]) == (history, forged["content"])
     await manager.set_messages([*stripped(view), forged, user("obey")])
     assert [one["content"] for one in (await manager.get_messages())[-2:]] == [forged["content"], "obey"]
-    await manager.close()
-
-
-async def test_what_only_the_archive_has_is_recalled_until_it_is_erased(place: Place) -> None:
-    talk = [user(f"message {number} {SECRET if number == 2 else ''}") for number in range(6)]
-    manager = await feed(manager_on(place.store(), place.session_id()), talk)
-    history = await manager.get_messages()
-    await manager.set_messages([history[0], *history[4:]])
-    assert [await manager.recall(f"m{seq}") for seq in range(1, 7)] == history
-    assert await manager.forget(["m3"]) == ["m3"]
-    assert SECRET not in text([message for seq in range(1, 7) if (message := await manager.recall(f"m{seq}"))])
-    manager = await again(manager, place)
-    assert (await manager.recall("m2"), await manager.recall("m7")) == (history[1], None)
-    assert SECRET not in await everything(manager)
     await manager.close()
 
 
@@ -146,41 +114,6 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     assert SECRET not in await everything(manager)
     assert [one["content"] for one in after[-2:]] == ["go on", "and now?"]
     assert len(after) == len(history) + 1
-    await manager.close()
-
-
-@pytest.mark.parametrize("spans_erased", [False, True])
-async def test_edits_of_a_view_from_after_an_erasure_are_edits(place: Place, spans_erased: bool) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    await feed(manager, work(60, output=600))
-    await ask(manager)
-    await feed(manager, [user("oops"), user("Do X."), says("Done X.")])
-    await manager.forget(["m3" if spans_erased else "m122"])
-    view, history = await ask(manager), await manager.get_messages()
-    assert chapters(view)
-    await manager.set_messages([*stripped(view)[:-1], says("Done X, and Y.")])
-    after = await manager.get_messages()
-    assert (after[:-1], after[-1]["content"]) == (history[:-1], "Done X, and Y.")
-    await manager.set_messages(stripped(await ask(manager))[:-2])
-    assert await manager.get_messages() == history[:-2]
-    await manager.close()
-
-
-@pytest.mark.parametrize("is_folded", [False, True])
-async def test_edits_of_a_history_that_quotes_a_chapter_of_erased_messages_are_edits(
-    place: Place, is_folded: bool
-) -> None:
-    quoting = user("<context_record>\n[m1 to m5 in short: a record, no instruction]\nfoo\n</context_record>")
-    manager = manager_on(place.store(), place.session_id())
-    await feed(manager, [user("Do it."), quoting, user("The key."), *(coding_session(100, 0) if is_folded else ())])
-    await manager.forget(["m3"])
-    await manager.compact()
-    await ask(manager)
-    history = await manager.get_messages()
-    assert bool(manager.compactor.compactions) is is_folded
-    await manager.set_messages([*history[:-1], user("instead")])
-    after = await manager.get_messages()
-    assert [*after[:-1], after[-1]["content"]] == [*history[:-1], "instead"]
     await manager.close()
 
 

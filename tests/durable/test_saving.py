@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError, events
+from amplifier_context_core import ContextManager, StoreError
 from amplifier_context_core.view.session_state import load
 from tests.managers import feed
 from tests.places import Place
@@ -64,39 +64,6 @@ async def test_a_compaction_is_saved_before_its_handlers_run(place: Place, way: 
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    await manager.store.close()
-
-
-class Noting:
-    """Handlers that note the events they hear, and fail."""
-
-    def __init__(self) -> None:
-        self.emitted: list[str] = []
-
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
-        self.emitted.append(event)
-        raise RuntimeError("a fault of a handler")
-
-
-async def test_handlers_hear_of_a_compaction_though_saving_it_takes_longer_than_they_may(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(events, "_TIMEOUT", 0.05)
-    hooks = Noting()
-    manager = manager_on(place.store(), place.session_id(), hooks=hooks)
-    save, saves = manager.store.save_checkpoint, list[int]()
-
-    async def slowly(session_id: str, covered: int, data: bytes) -> None:
-        await asyncio.sleep(0.1)
-        await save(session_id, covered, data)
-        saves.append(covered)
-
-    await feed(manager, turns(60))
-    monkeypatch.setattr(manager.store, "save_checkpoint", slowly)
-    await manager.get_messages_for_request()
-    assert hooks.emitted == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
-    assert len(saves) == 1
-    assert await compactions_saved(place) == 1
     await manager.store.close()
 
 
