@@ -48,13 +48,3 @@ async def wired(api: str, script: Policy, *, model: Model = MODEL, hooks: Any = 
             yield Wired(service, provider)
         finally:
             await provider.close()
-
-
-class Hooks:
-    """Keeps what a provider emits."""
-
-    def __init__(self) -> None:
-        self.emitted: list[tuple[str, dict[str, Any]]] = []
-
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
-        self.emitted.append((event, data))

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_context_testing import EventRecorder, session
 from amplifier_context_testing.demo.scripted_agent import explore_script
-from amplifier_context_testing.wire.apis import Model, Service, faults_first, unavailable
+from amplifier_context_testing.wire.apis import Model, Service
 from amplifier_context_testing.wire.server import serving
 from tests.wire.serving import APIS, service_of
 
@@ -110,20 +110,3 @@ async def test_requests_for_summaries_are_accepted_and_counted_apart(api: str, f
     assert len(asked) == calls >= run.recorder.count("context:summary_finished") >= 1
     assert run.correction.reports == len(run.service.exchanges) - calls, "the meter learns from the session's own"
     assert any("in a model's words" in str(one.body) for one in run.service.exchanges)
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_a_service_in_trouble_ends_the_turn_and_the_next_turn_goes_on(api: str, folder: Path) -> None:
-    script = faults_first(explore_script({"steps": 3}), unavailable())
-    service = service_of(api, script, Model("wire-1", WINDOW, ANSWER))
-    run = Run(service)
-    async with (
-        serving(service) as address,
-        session(plan("context-simple", api, address, folder), recorder=run.recorder) as running,
-    ):
-        with pytest.raises(Exception, match="temporarily unable"):
-            await running.execute("Look around.")
-        assert "I listed" in await running.execute("Look around, please.")
-    assert service.refusals == []
-    (failed,) = run.recorder.named("provider:error")
-    assert (failed["error"]["type"], failed["retryable"]) == ("ProviderUnavailableError", True)
