@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases.append(pytest.param(("context-persistent", ""), id="persistent"))
     if name != "test_resuming":
         cases.insert(0, pytest.param(("context-simple", ""), id="simple"))
-    if name not in ("test_resuming", "test_installed_copy"):
+    if name != "test_resuming":
         cases.append(pytest.param(("context-summary", ""), id="summary"))
     if name in EVERYWHERE:
         cases += [

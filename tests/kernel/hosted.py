@@ -57,7 +57,7 @@ class Host:
             return
         record = export(self.identity)
         if record is not None:
-            self.record.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+            self.record.write_text(json.dumps(record))
             self.status = {"status": "saved", "sourceRevision": record["sourceRevision"]}
 
     def public(self) -> dict[str, Any]:

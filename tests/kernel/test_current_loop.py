@@ -12,15 +12,16 @@ from typing import Any
 import pytest
 from amplifier_core.llm_errors import ContextLengthError
 from amplifier_core.message_models import ChatRequest, Message, ToolSpec
-from amplifier_core.models import ToolResult
+from amplifier_core.models import ProviderInfo, ToolResult
 
 from amplifier_context_core import approx_token_counter, count_tokens
 from amplifier_context_testing import check_request, mount_plan, session
 from tests.kernel.mounted import CURRENT
+from tests.messages import IMAGE, block, result, says
 
 pytestmark = pytest.mark.kernel
 
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
 TOOLS = [ToolSpec(name="read", description="Reads a file. " * 40, parameters={"type": "object", "properties": {}})]
 WINDOW = 6_000  # tokens that the provider takes
 
@@ -28,28 +29,23 @@ WINDOW = 6_000  # tokens that the provider takes
 class Provider:
     """Counts requests exactly, and differently from the context.
 
-    Attributes:
+    Args:
         refuse: numbers of the requests (from 1) that it refuses although it counted them as fitting.
         uncounted: every nth count has no answer.
     """
 
-    def __init__(self, refuse: frozenset[int] = frozenset(), uncounted: int = 0) -> None:
+    name = "exact"
+
+    def __init__(self, refuse: tuple[int, ...], uncounted: int) -> None:
         self.refuse = refuse
         self.uncounted = uncounted
         self.counts = 0
         self.requests: list[ChatRequest] = []
 
-    def get_info(self) -> Any:
-        from amplifier_core.models import ProviderInfo
-
+    def get_info(self) -> ProviderInfo:
         defaults = {"model": "m", "context_window": WINDOW, "max_output_tokens": 500}
-        return ProviderInfo(
-            id="exact", display_name="Exact", capabilities=["request_budget:provider_count"], defaults=defaults
-        )
-
-    @property
-    def name(self) -> str:
-        return "exact"
+        counts = ["request_budget:provider_count"]
+        return ProviderInfo(id="exact", display_name="Exact", capabilities=counts, defaults=defaults)
 
     def weigh(self, request: ChatRequest) -> int:
         beside = approx_token_counter(json.dumps([tool.model_dump() for tool in request.tools or []]))
@@ -113,12 +109,12 @@ class Loop:
             return {"dispatch": request, "budget_decision": self.provider.request_budget(request)}
 
         retained = [self.envelope] if self.envelope else []
-        result = await self.capability("context.measured_request_view")(
+        measured = await self.capability("context.measured_request_view")(
             provider=self.provider, retain_contents=retained, count_view=count_view
         )
-        self.outcomes.append(result["outcome"])
-        request = result["final_attempt"]["dispatch"]
-        if not await result["transaction"].commit(is_cancelled=lambda: cancelled):
+        self.outcomes.append(measured["outcome"])
+        request = measured["final_attempt"]["dispatch"]
+        if not await measured["transaction"].commit(is_cancelled=lambda: cancelled):
             return False
         try:
             self.provider.complete(request)
@@ -142,19 +138,14 @@ class Loop:
                 continue
             self.calls += 1
             call = {"id": f"call_{self.calls}", "tool": "read", "arguments": {"path": f"src/file_{self.calls}.py"}}
-            block = {"type": "tool_call", "id": call["id"], "name": "read", "input": call["arguments"]}
-            await self.context.add_message({"role": "assistant", "content": [block], "tool_calls": [call]})
+            used = {"type": "tool_call", "id": call["id"], "name": "read", "input": call["arguments"]}
+            await self.context.add_message(says([used], tool_calls=[call]))
             words = f"file {self.calls}: " + f"line_{self.calls} = value " * 60
-            image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-            rich = ToolResult(output=words, content=[{"type": "text", "text": words}, image])  # type: ignore[list-item]
+            rich = ToolResult(output=words, content=[block(words), IMAGE])  # type: ignore[list-item]
             content: Any = rich.model_dump()["content"] if self.calls % 5 == 0 else words
-            await self.context.add_message(
-                {"role": "tool", "name": "read", "tool_call_id": call["id"], "content": content}
-            )
+            await self.context.add_message(result(call["id"], content, name="read"))
         if await self.send():
-            await self.context.add_message(
-                {"role": "assistant", "content": [{"type": "text", "text": f"{prompt} done."}]}
-            )
+            await self.context.add_message(says([block(f"{prompt} done.")]))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +153,7 @@ class Loop:
 )
 async def test_every_request_of_a_conversation_of_todays_loop_is_valid(refuse: tuple[int, ...], uncounted: int) -> None:
     plan = mount_plan(CURRENT.entry(token_meter="actual", safety_margin=100), script=["Unused."])
-    provider = Provider(frozenset(refuse), uncounted)
+    provider = Provider(refuse, uncounted)
     async with session(plan) as running:
         loop = Loop(running.coordinator, provider)
         for number in range(4):
@@ -179,44 +170,3 @@ async def test_every_request_of_a_conversation_of_todays_loop_is_valid(refuse: t
     assert sum((message.get("metadata") or {}).get("persisted") is True for message in history) == 8
     images = [message for message in history if "image/png" in json.dumps(message)]
     assert len(images) == loop.calls // 5
-
-
-class Vendor(Provider):
-    """A provider that reads the compactions it made."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__()
-        self.vendor = name
-
-    @property
-    def name(self) -> str:
-        return self.vendor
-
-
-@pytest.mark.parametrize("vendor", ["anthropic", "openai"])
-async def test_every_request_of_a_conversation_with_a_providers_own_compactions_is_valid(vendor: str) -> None:
-    """As bundle-context-managed stores them: one after each prompt; the next prompt brings its reminder."""
-    plan = mount_plan(CURRENT.entry(token_meter="actual", safety_margin=100), script=["Unused."])
-    provider, key = Vendor(vendor), f"{vendor}:compaction"
-    states: list[dict[str, Any]] = []
-    sent = 0
-    async with session(plan) as running:
-        loop = Loop(running.coordinator, provider)
-        for number in range(4):
-            await loop.turn(f"Prompt {number}.", 18)
-            requests, sent = provider.requests[sent:], len(provider.requests)
-            for request in requests:
-                found = [message for message in request.messages if key in (message.metadata or {})]
-                assert [message.metadata[key] for message in found if message.metadata] == states[-1:]
-                assert found == request.messages[: len(found)], "it comes first"
-                assert f"Prompt {number - 1}." not in [message.content for message in request.messages]
-            block = {"type": "compaction", "content": f"all of prompt {number}", "signature": "c2ln"}
-            window = [{"type": "compaction", "encrypted_content": "c2ln" * 100}]
-            held = {"block": block} if vendor == "anthropic" else {"output": window}
-            states.append({"version": 1, "model": "m", **held})
-            marks = {"ephemeral": True, "persisted": True, "source": "context-managed", key: states[-1]}
-            await loop.context.add_message({"role": "user", "content": "Native compaction.", "metadata": marks})
-        report = await loop.context.explain()
-    assert loop.violations == []
-    assert max(provider.weigh(request) for request in provider.requests) <= WINDOW - 500
-    assert report["compactions"] >= 2
