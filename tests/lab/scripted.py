@@ -50,11 +50,11 @@ class Scripted:
         return self._viewing(self.history)
 
 
-def scripted(viewing: Viewing, context: type[Scripted] = Scripted) -> Manager:
+def scripted(viewing: Viewing) -> Manager:
     """A manager of that kind."""
 
     @asynccontextmanager
     async def opening(scale: TokenScale, budget: int) -> Opened:
-        yield context(viewing)
+        yield Scripted(viewing)
 
     return Manager("scripted", opening)

@@ -76,13 +76,6 @@ async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
     assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
 
 
-async def test_losing_the_newest_human_message_is_counted() -> None:
-    first = scripted(lambda history: list(history[:1]))
-    figures = await run(first, session())
-    assert figures.human_lost == figures.faulty == figures.invalid == 1
-    assert "before message 5" in figures.examples[0]
-
-
 RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
 
 
@@ -106,10 +99,13 @@ async def test_what_a_view_leaves_out_is_missed() -> None:
     assert figures.recall == Share(2, 3)  # line_3 is in the result
     assert figures.breaks == 1
     assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
+    figures = await run(scripted(lambda history: list(history[:1])), session())
+    assert figures.human_lost == figures.faulty == figures.invalid == 1
+    assert "before message 5" in figures.examples[0]
 
 
 def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path) -> None:
-    meta = {"compact_summary_indices": [4], "is_meta_indices": [1], "bad_lines": 0}
+    meta = {"compact_summary_indices": [4], "is_meta_indices": [1]}
     lines = [{"id": "s", "messages": MESSAGES, "meta": meta}, {"id": "short", "messages": MESSAGES[:1]}]
     (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "notes.txt").write_text("no recording")
@@ -132,9 +128,7 @@ def targets(messages: Messages, budget: int = 1_000) -> dict[int, dict[str, bool
 
 def test_only_what_was_in_the_history_is_looked_for() -> None:
     messages = [user("fix main.py"), calls("read", {"p": "main.py"}), result("new_name"), says("new_name, own_name")]
-    found = targets(messages)
-    assert found[1] == {"main.py": False}
-    assert found[3] == {"new_name": False}
+    assert [targets(messages)[at] for at in (1, 3)] == [{"main.py": False}, {"new_name": False}]
 
 
 def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
@@ -142,13 +136,6 @@ def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
     assert targets(messages, budget=48)[3] == {"old_name": True, "near_name": False}  # the newest 12
     assert targets(messages, budget=52)[3] == {"old_name": False, "near_name": False}  # the newest 13 reach into it
     assert targets(messages, budget=28)[3] == {"old_name": True, "near_name": True}
-
-
-def seen(history: Messages, view: Messages) -> Any:
-    probe = RecallProbe(scale())
-    for message in history:
-        probe.learn(message)
-    return probe.sight(Request.of(view, probe.scale))
 
 
 HISTORY: Messages = [
@@ -165,32 +152,31 @@ def origins(name: str) -> frozenset[str]:
     return next(target.origins for target in found if target.name == name)
 
 
-def test_in_a_message_as_it_was_everything_is_located() -> None:
-    sight = seen(HISTORY, HISTORY)
-    assert sight.chapter_tokens == 0
-    assert sight.holds("load_all")
-    assert sight.locates("load_all", origins("load_all"))
+@pytest.mark.parametrize(
+    ("view", "held", "located"),
+    [
+        (HISTORY, True, {"load_all", "helper_one"}),
+        # In a chapter a line must say where a name came from.
+        (
+            [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: There is helper_one.")],
+            True,
+            {"load_all", "helper_one"},
+        ),
+        ([chapter("read_file src/app.py\nload_all, helper_one")], True, set()),
+        ([chapter(" ".join(["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file"]))], True, set()),
+        ([user("nothing of it")], False, set()),
+    ],
+    ids=["as it was", "with its origin", "without", "a bag of words", "not at all"],
+)
+def test_a_name_is_located_where_its_origin_is_stated(view: Messages, held: bool, located: set[str]) -> None:
+    probe = RecallProbe(scale())
+    for message in HISTORY:
+        probe.learn(message)
+    sight = probe.sight(Request.of(view, probe.scale))
+    names = ("load_all", "helper_one")
+    assert {sight.holds(name) for name in names} == {held}
+    assert {name for name in names if sight.locates(name, origins(name))} == located
 
-
-def test_in_a_chapter_a_line_must_say_where_a_name_came_from() -> None:
-    good = seen(HISTORY, [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: There is helper_one.")])
-    assert good.locates("load_all", origins("load_all"))
-    assert good.locates("helper_one", origins("helper_one"))
-    bad = seen(HISTORY, [chapter("read_file src/app.py\nload_all, helper_one")])
-    assert bad.holds("load_all")
-    assert not bad.locates("load_all", origins("load_all"))
-
-
-def test_a_bag_of_words_scores_nothing() -> None:
-    words = ["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file", "assistant"]
-    for bag in ("\n".join(words), " ".join(words)):
-        sight = seen(HISTORY, [chapter(bag)])
-        assert sight.holds("load_all")
-        assert not sight.locates("load_all", origins("load_all"))
-        assert not sight.locates("helper_one", origins("helper_one"))
-
-
-# -- sentences ---------------------------------------------------------------------------------------------------------
 
 RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."
@@ -198,14 +184,7 @@ FOUND = "The loader reads every file twice."
 PLAN = "Next I look at how the cache is filled:"
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Never do that", "do it always.", "this must not be", "don't touch it", "don’t touch it", "Do  not touch it",
-        "only this one", "that instead", "make sure it runs", "it should be blue", "it shouldn't be", "Please wait",
-        "请不要修改这个文件", "提交之前必须运行测试", "你应该先问我",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("sentence", ["Never do that", "don’t touch it", "Please wait", "请不要修改这个文件", RULE])
 def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
     assert is_rule(sentence)
 
@@ -226,12 +205,8 @@ SESSION = [
 ]
 
 
-def test_people_rules_and_the_agent_are_counted_apart() -> None:
+def test_people_rules_and_the_agent_are_counted_apart_and_a_paste_states_no_rules() -> None:
     assert kept(SESSION, SESSION) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2)}
     assert kept(SESSION, SESSION[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2)}
-
-
-def test_a_paste_states_no_rules() -> None:
     paste = [user(RULE + " x" * 2_000)]
-    assert kept(paste, paste)["rules"] == (0, 0)
-    assert kept(paste, paste)["people"] == (2, 2)
+    assert kept(paste, paste) == {"people": (2, 2), "rules": (0, 0), "agent": (0, 0)}
