@@ -82,11 +82,8 @@ async def test_a_history_gives_back_the_messages_that_it_was_given(tmp_path: Pat
     await history.save_messages("talk", [*given, Message("tool", [*results, Content.from_text("Both.")])])
     read = await history.get_messages("talk")
     assert [one.to_dict() for one in read[:2]] == [one.to_dict() for one in given]
-    assert [[content.to_dict() for content in one.contents] for one in read[2:]] == [
-        [results[0].to_dict()],
-        [results[1].to_dict()],
-        [Content.from_text("Both.").to_dict()],
-    ]
+    (first,), (second,), (last,) = (one.contents for one in read[2:])
+    assert [first.to_dict(), second.to_dict(), last.text] == [*(one.to_dict() for one in results), "Both."]
     await history.context("talk").forget(["m4"])
     erased = (await history.get_messages("talk"))[3]
     assert (erased.contents[0].call_id, erased.contents[0].result) == ("c2", "(erased)")
