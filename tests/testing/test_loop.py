@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from amplifier_core.llm_errors import RateLimitError
@@ -23,30 +24,19 @@ pytestmark = pytest.mark.kernel
 CALL = {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
 
 
-class Tool:
-    """A tool of a test: calls what it is given."""
-
-    name, description = "read", "does what the test says"
-    input_schema: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - read only
-
-    def __init__(self, run: Callable[[dict[str, Any]], Any]) -> None:
-        self._run = run
-
-    async def execute(self, input: dict[str, Any]) -> Any:
-        found = self._run(input)
-        return await found if asyncio.iscoroutine(found) else found
-
-
 class Room:
-    """A loop with all around it."""
+    """A loop with all around it, and a tool that returns or raises something, or runs a function."""
 
-    def __init__(self, *script: Any, tool: Callable[[dict[str, Any]], Any] = lambda given: "the file") -> None:
+    def __init__(self, *script: Any, tool: Any = "the file") -> None:
         self.coordinator = MockCoordinator()
         self.hooks = self.coordinator.hooks
         self.recorder = EventRecorder(self.coordinator)
         self.context = ListContext()
         self.provider = ReplayProvider({"script": list(script)}, hooks=self.hooks, counter=WordCounter())
-        self.tools = {"read": Tool(tool)}
+        run = AsyncMock(
+            **({"side_effect": tool} if callable(tool) or isinstance(tool, OSError) else {"return_value": tool})
+        )
+        self.tools = {"read": SimpleNamespace(name="read", description="d", input_schema={}, execute=run)}
 
     async def run(self) -> str:
         await self.coordinator.mount("context", self.context)
@@ -95,35 +85,22 @@ async def test_an_injection_of_a_hook_is_sent_once_beside_the_last_result_or_aft
     beside = ContextInjection(content="beside", ephemeral=True, append_to_last_tool_result=True)
     after = ContextInjection(content="after", ephemeral=True)
 
-    async def inject(event: str, data: dict[str, Any]) -> HookResult:
-        return HookResult(action="inject_context", context_injections=[beside, after])
-
-    room, sent = Room(CALL, "Done."), list[list[Any]]()
-    room.hooks.register("tool:post", inject, 0, "injecting")
-    complete = room.provider.complete
-
-    async def recording(request: Any, **options: Any) -> Any:
-        sent.append([message.content for message in request.messages])
-        return await complete(request, **options)
-
-    room.provider.complete = recording  # type: ignore[method-assign]
+    room = Room(CALL, "Done.")
+    injected = HookResult(action="inject_context", context_injections=[beside, after])
+    room.hooks.register("tool:post", AsyncMock(return_value=injected), 0, "injecting")
     await room.run()
-    assert [sent[1][-2:], "beside" in str(sent[0])] == [["the file\n\nbeside", "after"], False]
+    assert [message["content"] for message in room.provider.last_request][-2:] == ["the file\n\nbeside", "after"]
     assert "beside" not in str(room.context.messages)
-
-
-def fail(given: dict[str, Any]) -> Any:
-    raise OSError("the disk is gone")
 
 
 @pytest.mark.parametrize(
     ("tool", "content"),
     [
-        (fail, "Error: the disk is gone"),
+        (OSError("the disk is gone"), "Error: the disk is gone"),
         (None, "Error: there is no tool 'read'"),
-        (lambda given: ToolResult(success=False, error={"message": "no such file"}), "no such file"),
-        (lambda given: ToolResult(output={"lines": 3}), '{"lines": 3}'),
-        (lambda given: "bare", "bare"),
+        (ToolResult(success=False, error={"message": "no such file"}), "no such file"),
+        (ToolResult(output={"lines": 3}), '{"lines": 3}'),
+        ("bare", "bare"),
     ],
 )
 async def test_whatever_a_tool_does_its_call_is_answered(tool: Any, content: str) -> None:
@@ -138,6 +115,7 @@ async def test_whatever_a_tool_does_its_call_is_answered(tool: Any, content: str
 async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
     async def read(given: dict[str, Any]) -> ToolResult:
         if given["path"] != "first":
+            await asyncio.sleep(0.01)
             room.coordinator.cancellation.request_immediate()
             await asyncio.sleep(30)
         return ToolResult(output=given["path"])

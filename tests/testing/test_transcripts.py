@@ -42,24 +42,15 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
         list(read_transcripts(file))
 
 
-LIST = {"context-list": mount_list}
-
-
 @pytest.mark.kernel
-async def test_a_session_answers_from_its_script() -> None:
-    recorder = EventRecorder()
-    async with session(mount_plan("context-list", script=["Hello."]), modules=LIST, recorder=recorder) as running:
-        assert await running.execute("Hi.") == "Hello."
-        assert len(running.coordinator.get("context").messages) == 2
-    assert recorder.names()[0] == "session:start"
-    assert recorder.names()[-1] == "session:end"
-
-
-@pytest.mark.kernel
-async def test_a_tool_that_fails_to_load_is_named_not_passed_over() -> None:
+async def test_a_session_answers_from_its_script_and_a_tool_that_fails_to_load_is_named() -> None:
+    recorder, modules = EventRecorder(), {"context-list": mount_list}
     plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
     with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
-        async with session(plan, modules=LIST):
+        async with session(plan, modules=modules):
             pass
-    async with session(plan, modules=LIST, strict=False) as running:
+    async with session(plan, modules=modules, recorder=recorder, strict=False) as running:
         assert await running.execute("Hi.") == "Hello."
+        assert len(running.coordinator.get("context").messages) == 2
+    assert recorder.names()[:2] == ["module:load_failed", "session:start"]
+    assert recorder.names()[-1] == "session:end"
