@@ -42,17 +42,13 @@ def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowl
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))
 
 
-class _Slow(MemoryStore):
-    """Takes its time."""
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await asyncio.sleep(0.1)
-        await super().append(session_id, entries)
-
-
 async def test_closing_commits_appends_without_a_waiting_caller() -> None:
-    store = _Slow()
-    manager = manager_on(store, on_conflict="fork")
+    class Slow(MemoryStore):
+        async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
+            await asyncio.sleep(0.1)
+            await super().append(session_id, entries)
+
+    manager = manager_on(store := Slow(), on_conflict="fork")
     await manager.ready()
     adding = asyncio.create_task(manager.add_message(user("left")))
     await asyncio.sleep(0.02)

@@ -15,7 +15,7 @@ from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
-from tests.durable.sessions import again, compacted, manager_on, opened, turns
+from tests.durable.sessions import compacted, manager_on, opened
 from tests.managers import ask, feed
 from tests.messages import call, rounds, text, user
 from tests.places import BACKENDS, Place
@@ -159,17 +159,6 @@ async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(
         assert text(await ask(manager)) == text(view)
 
 
-async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(place: Place) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(2))
-    manager = await again(manager, place, on_interrupt="discard")
-    await manager.ready()
-    manager.history.on_prompt()
-    manager.history.on_cancelled()
-    await manager.on_turn_complete()
-    assert len(await manager.get_messages()) == 4
-    await manager.close()
-
-
 @pytest.mark.stores("jsonl")
 async def test_an_edit_after_one_of_two_checkpoints_is_never_covered_up(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -191,21 +180,6 @@ async def test_an_edit_after_one_of_two_checkpoints_is_never_covered_up(
     for budget in (4_000, 15_000):
         assert "put in by the host" in text(await ask(resumed, budget))
     await resumed.close()
-
-
-async def test_a_host_that_sets_the_saved_transcript_changes_nothing(place: Place) -> None:
-    async with opened(place) as manager:
-        before = await compacted(await feed(manager, [{"role": "system", "content": "Be brief."}]))
-        history = await manager.get_messages()
-    saved = [m for m in json.loads(json.dumps(history)) if m["role"] != "system"]
-    async with opened(place) as manager:
-        await manager.ready()
-        revision = manager.history.revision
-        await manager.set_messages(saved)
-        await manager.set_messages([history[0], *saved])
-        assert await manager.get_messages() == history
-        assert text(await ask(manager)) == text(before)
-        assert manager.history.revision == revision
 
 
 async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -> None:

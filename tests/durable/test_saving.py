@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError
+from amplifier_context_core import ContextManager
 from amplifier_context_core.view.session_state import load
 from tests.managers import feed
 from tests.places import Place
@@ -65,28 +65,6 @@ async def test_a_compaction_is_saved_before_its_handlers_run(place: Place, way: 
     with pytest.raises(asyncio.CancelledError):
         await request
     await manager.store.close()
-
-
-async def test_a_store_that_refuses_for_ever_is_asked_ever_less_often_and_logged_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = await feed(manager_on(place.store(), place.session_id()), turns(60))
-    tried: list[int] = []
-
-    async def refuse(session_id: str, covered: int, data: bytes) -> None:
-        tried.append(request)
-        raise StoreError("no room")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(manager.store, "save_checkpoint", refuse)
-        for request in range(300):  # noqa: B007 - noted above
-            await manager.get_messages_for_request()
-    assert tried == [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]
-    assert manager.compactor.compactions == 1
-    assert await compactions_saved(place) == 0
-    assert caplog.text.count("was not saved") == 1
-    await manager.close()
-    assert await compactions_saved(place) == 1
 
 
 async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_it(

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from amplifier_core.testing import MockCoordinator
@@ -22,7 +19,6 @@ from tests.messages import says, user
 from tests.places import Place
 
 EXACT = {"token_counter": "o200k_base"}
-ROOT = Path(__file__).parents[2]
 
 
 def pieces(text: str) -> int:
@@ -74,28 +70,6 @@ async def test_mounting_loads_one_that_is_installed_in_the_background(vocabulary
             await asyncio.sleep(0.001)
     await manager.add_message(user("how many?"))
     assert len(vocabulary.loaded_in) == 1
-
-
-_FORK = """
-import asyncio, os, time
-from amplifier_context_core import ContextManager
-from amplifier_context_core.messages import tokens
-found, loads = tokens._from_wheel, []
-tokens._from_wheel = lambda encoding: (loads.append(encoding), time.sleep(0.2), found(encoding))[-1]
-ContextManager().session.counter.start_loading()
-while not loads:
-    time.sleep(0.001)
-if child := os.fork():
-    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-asyncio.run(asyncio.wait_for(ContextManager().add_message({"role": "assistant", "content": "seventeen"}), 20))
-os._exit(0)
-"""
-
-
-def test_a_process_that_is_forked_while_it_is_loaded_can_count() -> None:
-    command = [sys.executable, "-c", _FORK]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.stores("memory")

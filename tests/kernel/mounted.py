@@ -9,12 +9,7 @@ from typing import Any
 
 @dataclass
 class Mounted:
-    """A context module and where it keeps its histories.
-
-    Attributes:
-        module: module id.
-        config: what the mount plan says besides.
-    """
+    """A context module, and what the mount plan says besides."""
 
     module: str = "context-simple"
     config: dict[str, Any] = field(default_factory=dict[str, Any])

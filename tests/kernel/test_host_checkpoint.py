@@ -14,6 +14,7 @@ import pytest
 from tests.kernel.hosted import IDENTITY, process, view_of, worked
 
 pytestmark = pytest.mark.kernel
+MODULES = ("simple", "summary")  # the store of the other has the checkpoint
 
 
 async def test_a_resumed_session_continues_with_the_view_of_the_process_before_and_what_came_after_it(

@@ -23,6 +23,7 @@ from tests.managers import feed
 from tests.messages import result, says, system, user
 
 pytestmark = pytest.mark.kernel
+MODULES = ("persistent",)
 
 
 async def mount(config: dict[str, Any] | None = None) -> tuple[ContextManager, Any]:
@@ -112,11 +113,10 @@ async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> Non
 async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: Path) -> None:
     notes = tmp_path / "notes.md"
     notes.write_text("Use tabs.")
-    config = {"memory_files": [str(notes)], "storage_path": str(tmp_path / "kept")}
-    manager, cleanup = await mount({**config, "memory_files": str(notes)})  # one needs no list
-    assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
+    config = {"memory_files": str(notes), "storage_path": str(tmp_path / "kept")}  # one needs no list
+    manager, cleanup = await mount(config)
+    await manager.add_message(user("hi"))
     assert (await manager.get_messages())[0]["role"] == "system"
-    await manager.add_message({"role": "user", "content": "hi"})
     await cleanup()
     notes.write_text("Use spaces.")
     manager, cleanup = await mount(config)
@@ -124,20 +124,19 @@ async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: P
     await cleanup()
 
 
-@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00\x00", b"text\0text", None], ids=["PNG", "NUL", "missing"])
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n", b"text\0text", None], ids=["PNG", "NUL", "missing"])
 async def test_a_memory_file_that_cannot_be_read_is_named_in_the_log_and_left_out(
     tmp_path: Path, data: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "notes.md").write_text("Use tabs.")
+    files = [tmp_path / "picture.png", tmp_path / "notes.md"]
+    files[1].write_text("Use tabs.")
     if data is not None:
-        (tmp_path / "picture.png").write_bytes(data)
-    files = [str(tmp_path / "picture.png"), str(tmp_path / "notes.md")]
-    manager, cleanup = await mount({"memory_files": files, "store": "memory:"})
+        files[0].write_bytes(data)
+    manager, _ = await mount({"memory_files": [*map(str, files)], "store": "memory:"})
     assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
-    [logged] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    (logged,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert logged.levelno == (logging.WARNING if data is None else logging.ERROR)
     assert "picture.png" in logged.getMessage()
-    await cleanup()
 
 
 @pytest.mark.parametrize(
@@ -169,12 +168,11 @@ async def test_memory_files_too_large_for_the_smallest_known_window_are_an_error
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
-async def test_a_path_beside_store_is_a_warning_that_names_both(
+async def test_a_path_beside_store_is_a_warning_that_names_both_and_an_empty_one_an_error(
     key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, cleanup = await mount({"store": "memory:", key: str(tmp_path / "never")})
+    await mount({"store": "memory:", key: str(tmp_path / "never")})
     assert f"context-persistent: {key} is ignored because store is set" in caplog.text
-    await cleanup()
     with pytest.raises(ConfigError, match=rf"^{key}: ' ' is impossible: .*leave the key out for the default"):
         await mount({key: " "})  # not the current folder
 

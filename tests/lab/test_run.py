@@ -15,7 +15,6 @@ from amplifier_context_testing import coding_session
 from amplifier_context_testing.caches import Bill
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
-from amplifier_context_testing.checks.texts import is_rule
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
 from lab.course import near
 from lab.recall import RecallProbe, References
@@ -56,24 +55,6 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     # message 3 says line_2 again, message 5 old_name and line_3
     assert figures.recall == figures.located == Share(3, 3)
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
-
-
-LONG = "Never touch the generated files of the parser."
-SPOKEN = [
-    user(LONG),
-    says("The parser reads every file twice over."),
-    user("go on"),
-    says("Parser generated files now"),
-]
-
-
-async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
-    forgets = scripted(lambda history: list(history) if len(history) < 3 else list(history[1:]))
-    figures = await run(forgets, Session("s", "made", SPOKEN))
-    assert figures.requests == 2  # before messages 1 and 3
-    assert figures.last.rules == figures.last.people == Share(0, 1)
-    assert figures.all.rules == Share(1, 2)
-    assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
 
 
 RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
@@ -182,11 +163,6 @@ RULE = "Never touch the generated files."
 WISH = "I would like to have a faster start."
 FOUND = "The loader reads every file twice."
 PLAN = "Next I look at how the cache is filled:"
-
-
-@pytest.mark.parametrize("sentence", ["Never do that", "don’t touch it", "Please wait", "请不要修改这个文件", RULE])
-def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
-    assert is_rule(sentence)
 
 
 def kept(messages: Messages, view: Messages, **more: Any) -> dict[str, tuple[int, int]]:

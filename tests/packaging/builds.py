@@ -30,17 +30,10 @@ def build(folder: Path, what: Literal["wheel", "sdist", "editable"], out: Path) 
 
 @dataclass(frozen=True)
 class Built:
-    """A copy of a package's folder, and what was built in it.
-
-    Attributes:
-        folder: the copy.
-        before: its files before anything was built.
-        wheel: the wheel.
-        sdist: the source archive.
-    """
+    """A copy of a package's folder, and what was built in it."""
 
     folder: Path
-    before: set[str]
+    before: set[str]  # its files before anything was built
     wheel: Path
     sdist: Path
 
@@ -56,9 +49,6 @@ class Built:
 
     def in_the_sdist(self) -> dict[str, bytes]:
         """The files of the source archive, by their names below its one folder."""
-        found: dict[str, bytes] = {}
         with tarfile.open(self.sdist) as archive:
-            for member in archive:
-                if (file := archive.extractfile(member)) is not None:
-                    found[member.name.split("/", 1)[1]] = file.read()
-        return found
+            read = {member.name.split("/", 1)[1]: archive.extractfile(member) for member in archive if member.isfile()}
+            return {name: file.read() for name, file in read.items() if file}
