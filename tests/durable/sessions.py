@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
-from tests.managers import ask
-from tests.messages import Message, user
+from tests.durable.host import Host
+from tests.managers import ask, feed
+from tests.messages import Message, rounds, says, system, user
 from tests.places import Place
 
 BUDGET = 6_000
@@ -56,3 +58,29 @@ async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0)
             await manager.get_messages_for_request()
     assert manager.compactor.compactions > 2
     return await ask(manager)
+
+
+SECRET = "my password is hunter2-topsecret"
+
+
+async def pasted(place: Place, host: Host | None = None, name: str = "s") -> ContextManager:
+    """A session in which a password was pasted; the mark of that message is m2."""
+    manager = manager_on(place.store(), place.session_id(name))
+    talk = [system("Be brief."), user(SECRET), says("I will keep it.", metadata=None), user("go on"), *rounds(3)]
+    await ask(await feed(manager, [*talk, says("done")]))
+    if host:
+        await host.save(manager)
+        await host.save(manager)
+    return manager
+
+
+async def everything(manager: ContextManager) -> str:
+    """All that the session and its store say, as text."""
+    store, name = manager.store, manager.history.session_id
+    entries = [*await store.read(name), *await store.archived(name)]
+    parts: list[Any] = [await manager.get_messages(), await ask(manager), [entry.message for entry in entries]]
+    return json.dumps(parts) + (await store.load_checkpoint(name) or b"").decode()
+
+
+def stripped(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key not in ("metadata", "timestamp")}

@@ -20,8 +20,7 @@ from amplifier_context_core.history import redactions
 from amplifier_context_core.transcript.entry import Entry
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
-from tests.durable.pasted_password import SECRET, everything, pasted, stripped
-from tests.durable.sessions import again, manager_on
+from tests.durable.sessions import SECRET, again, everything, manager_on, pasted, stripped
 from tests.managers import ask, feed
 from tests.messages import block, call, result, rounds, user
 from tests.places import BACKENDS, KEPT, Place, parameters

@@ -1,4 +1,4 @@
-"""A manager that is closed, and used again after another one had its session: nothing older comes back."""
+"""Compactions are saved before their handlers run; nothing older comes back to a session that another manager had."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import sqlite3
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -15,33 +16,86 @@ from amplifier_context_core import ContextManager, StoreError, open_store
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
 from amplifier_context_core.view.plan import CompactionJob, Plan
+from amplifier_context_core.view.session_state import load
 from amplifier_context_servers.postgres_server.driver import PostgresDriver
 from amplifier_context_servers.redis_server.driver import RedisDriver
-from tests.durable.sessions import manager_on
+from tests.durable.sessions import SECRET, manager_on
 from tests.manager.measured import Counting, measure
 from tests.managers import feed
 from tests.messages import call, result, text, user, work
 from tests.places import BACKENDS, KEPT, SERVERS, Place
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
-SECRET = "hunter2-topsecret"
 
 
 class Waiting:
-    """Handlers of events, of which the one before a compaction waits for the test."""
+    """Handlers of events, of which one waits for the test."""
 
-    def __init__(self) -> None:
-        self.asked, self.release = asyncio.Event(), asyncio.Event()
+    def __init__(self, event: str) -> None:
+        self.asked, self.release, self._event = asyncio.Event(), asyncio.Event(), event
 
     async def emit(self, event: str, data: dict[str, Any]) -> None:
-        if event == "context:pre_compact":
+        if event == self._event:
             self.asked.set()
             await self.release.wait()
 
 
+async def compactions_saved(place: Place) -> int:
+    """Return the compactions that a resumed session knows of."""
+    store = place.store()
+    data = await store.load_checkpoint(place.session_id())
+    await store.close()
+    return load(data).compactions if data else 0
+
+
+async def commit_measured(manager: ContextManager) -> None:
+    await (await measure(manager, Counting()))["transaction"].commit()
+
+
+WAYS: dict[str, Callable[[ContextManager], Coroutine[Any, Any, Any]]] = {
+    "request": lambda manager: manager.get_messages_for_request(),
+    "command": lambda manager: manager.compact(),
+    "measured request": commit_measured,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_compaction_is_saved_before_its_handlers_run(place: Place, way: str) -> None:
+    hooks = Waiting("context:compaction")
+    manager = await with_secret(place, hooks)
+    request = asyncio.create_task(WAYS[way](manager))
+    await asyncio.wait_for(hooks.asked.wait(), 30)
+    assert await compactions_saved(place) == 1
+    request.cancel()
+    await asyncio.wait({request})
+    await manager.store.close()
+
+
+async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_it(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = await with_secret(place)
+    save, reached = manager.store.save_checkpoint, asyncio.Event()
+
+    async def interrupted(session_id: str, covered: int, data: bytes) -> None:
+        if not reached.is_set():
+            reached.set()
+            await asyncio.Event().wait()
+        await save(session_id, covered, data)
+
+    monkeypatch.setattr(manager.store, "save_checkpoint", interrupted)
+    request = asyncio.create_task(manager.get_messages_for_request())
+    await reached.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert await compactions_saved(place) == 1
+    await manager.store.close()
+
+
 @pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_again(place: Place) -> None:
-    hooks = Waiting()
+    hooks = Waiting("context:pre_compact")
     manager = await with_secret(place, hooks=hooks)
     request = asyncio.create_task(manager.get_messages_for_request())
     await asyncio.wait_for(hooks.asked.wait(), 30)

@@ -13,7 +13,6 @@ from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.authors import make_manager
 from tests.durable.sessions import compacted, manager_on, opened
 from tests.managers import ask, feed
@@ -140,23 +139,6 @@ async def test_a_cancelled_turn_is_shown_as_interrupted_after_a_kill_as_well(pla
     async with opened(place) as manager:
         assert text(await ask(manager)) == text(before)
         assert "interrupted" in text(before)
-
-
-async def test_a_view_of_giants_without_a_checkpoint_is_the_same_after_a_resume(place: Place) -> None:
-    """Its originals are many budgets, its view is not: nothing of it is distant history."""
-    talk = ConversationBuilder().user("Find the bug.").say("DECISION-17: the port is 8443.").user("Go on.")
-    for number in range(5):
-        talk.round("read", {"path": f"{number}.log"}, f"line {number} of a log that is long\n" * 4_000)
-    async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
-        before = await ask(await feed(manager, talk.messages))
-        manager.history.on_cancelled()
-        view = await ask(await feed(manager, [user("Continue.")]))
-        assert view[: len(before)] == before, "a cancelled turn takes nothing from it"
-        assert not manager.compactor.compactions
-        # What is learned later changes no limit of this view.
-        manager.session.meter.report(1_000, Usage(3_000), ("", ""))
-    async with opened(place, max_tokens=8_000, output_share=0.1) as manager:
-        assert text(await ask(manager)) == text(view)
 
 
 @pytest.mark.stores("jsonl")

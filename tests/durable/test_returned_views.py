@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from tests.durable.pasted_password import SECRET, everything
-from tests.durable.sessions import BUDGET, again, compacted, manager_on
+from tests.durable.sessions import BUDGET, SECRET, again, compacted, everything, manager_on
 from tests.managers import ask, feed
 from tests.messages import Message, result, says, text, user, work
 from tests.places import Place
@@ -114,17 +113,4 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     assert SECRET not in await everything(manager)
     assert [one["content"] for one in after[-2:]] == ["go on", "and now?"]
     assert len(after) == len(history) + 1
-    await manager.close()
-
-
-async def test_a_view_of_another_session_is_named_once(place: Place) -> None:
-    manager, _, view = await long(place)
-    other = manager_on(place.store(), place.session_id("other"))
-    await other.add_message(user("hello"))
-    for _ in range(2):
-        await other.set_messages([*stripped(view), user("and now?")])
-        await other.set_messages([user("hello again")])
-    [warning] = other.warnings.texts
-    assert warning.startswith(f"set_messages was given {len(chapters(view))} chapters that no known view")
-    assert "Give the whole history" in warning
     await manager.close()

@@ -6,12 +6,11 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
-from unittest.mock import AsyncMock
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core.errors import ConfigError
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 from tests.places import Place
 
@@ -77,28 +76,3 @@ async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: P
     async with opened(Renamed(CORPUS), place) as manager:
         await manager.search("doctor")
         assert (await manager.explain())["warnings"] == []
-
-
-@pytest.mark.stores("sqlite")
-async def test_where_vectors_cannot_be_read_words_alone_are_searched_until_they_can_be_kept_or_not(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    embedder, refuse = Deterministic(), AsyncMock(side_effect=StoreError("the disk is full"))
-    manager = searching(embedder, place.store(), place.session_id())
-    await add(manager, "grey heron", "goose")
-    with monkeypatch.context() as patch:
-        patch.setattr(manager.store, "vectors", refuse)
-        for _ in range(3):
-            assert await manager.search("heron") == ["m1"]
-    assert embedder.asked == [], "no vectors are made in place of those that the store may have"
-    assert (await manager.explain())["warnings"] == [
-        "vectors cannot be read, words alone are searched: the disk is full"
-    ]
-    assert caplog.text.count("words alone are searched") == 1
-    assert "heron" not in caplog.text
-    monkeypatch.setattr(manager.store, "save_vectors", refuse)
-    for _ in range(2):
-        assert (await manager.search("grey heron"))[0] == "m1"
-    assert embedder.asked[:2] == [["grey heron", "goose"], ["grey heron"]]
-    assert "vectors are not kept" in (await manager.explain())["warnings"][-1]
-    await manager.close()

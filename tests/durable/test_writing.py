@@ -19,9 +19,9 @@ from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
-from tests.durable.sessions import manager_on, turns
+from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.messages import call, rounds, text, user
+from tests.messages import rounds, text, user
 
 
 class FaultyStore(MemoryStore):
@@ -220,41 +220,6 @@ async def test_no_setting_of_a_store_is_written_into_a_checkpoint(store: FaultyS
     manager = make_manager(PersistentConfig.model_validate(config), session_id="s", store=store)
     await ask(await feed(manager, [user("go"), *rounds(60)]))
     assert b"S3kr3t" not in (await store.load_checkpoint("s") or b"S3kr3t")
-
-
-async def test_a_cancelled_turn_that_could_not_be_taken_out_is_taken_out_later(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store, on_interrupt="discard"), [*turns(1), user("stop this"), call("c")])
-    manager.history.on_cancelled()
-    store.failing = True
-    with pytest.raises(StoreError):
-        await manager.on_turn_complete()
-    store.failing = False
-    await manager.on_turn_complete()
-    assert len(await manager.get_messages()) == 2
-
-
-def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_holds() -> None:
-    store = FaultyStore()
-    manager = manager_on(store)
-
-    async def broken_off() -> None:
-        await feed(manager, [user("a"), user("b")])
-        gate, store.open_gate = store.open_gate, asyncio.Event()
-        adding = asyncio.create_task(manager.add_message(user("c")))
-        while store.entered < 3:
-            await asyncio.sleep(0)
-        assert not adding.done()
-        store.open_gate = gate
-
-    async def edited() -> None:
-        await feed(manager_on(store), [user("written all the same")])
-        await manager.set_messages([user("a"), user("b"), user("edited")])
-        held = [entry.message["content"] for entry in await store.read("s")]
-        assert held == [m["content"] for m in await manager.get_messages()] == ["a", "b", "edited"]
-        assert [e.message["content"] for e in await store.archived("s")] == ["written all the same"]
-
-    asyncio.run(broken_off())
-    asyncio.run(edited())
 
 
 @pytest.mark.parametrize("made", [True, False])

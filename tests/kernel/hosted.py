@@ -1,8 +1,6 @@
 """A host that keeps transcripts itself and the checkpoints of a context beside them.
 
-`Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order: its
-identity is known while `context.preserve_evidence` is awaited, the transcript and the record are saved first, then the
-record of the process before is restored, and the hooks of tools save again.
+`Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order.
 """
 
 from __future__ import annotations

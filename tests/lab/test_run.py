@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.caches import Bill
 from amplifier_context_testing.caches.request import Request
-from amplifier_context_testing.caches.token_scale import TokenScale
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
 from lab.course import near
 from lab.recall import RecallProbe, References
@@ -31,25 +27,17 @@ MESSAGES = [
     user("then mend it"),
     says("old_name and line_3"),
 ]
-WEIGHTS = [8, 6, 7, 7, 7, 7]  # words, and 4 for each message
 
 
-def session(**more: Any) -> Session:
-    return Session("s", "made", MESSAGES, **more)
-
-
-async def run(one: Manager, recorded: Session, *, budget: int = 20, weigh: TokenScale | None = None) -> Figures:
-    """The figures of one manager over one session."""
-    return (await measure([recorded], [one], Size(budget=budget), scale=weigh or scale())).rows[0].figures
+async def run(one: Manager) -> Figures:
+    """The figures of one manager over that session; a message weighs its words, and 4."""
+    recorded = Session("s", "made", MESSAGES)
+    return (await measure([recorded], [one], Size(budget=20), scale=scale())).rows[0].figures
 
 
 async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> None:
-    weigh = scale()
-    assert [weigh.tokens(message) for message in MESSAGES] == WEIGHTS
-    figures = await run(manager("unlimited"), session(), weigh=weigh)
-    assert figures.requests == 3  # before messages 1, 3 and 5
-    assert figures.outgrown == 2  # 8, 21 and 35 tokens of history
-    assert figures.over == 2
+    figures = await run(manager("unlimited"))
+    assert (figures.requests, figures.outgrown, figures.over) == (3, 2, 2)  # 8, 21 and 35 tokens of history
     assert figures.bills["prefix"] == figures.unlimited["prefix"] == Bill(0 + 8 + 21, 8 + 13 + 14)
     assert figures.breaks == figures.faulty == figures.human_lost == 0
     # message 3 says line_2 again, message 5 old_name and line_3
@@ -57,15 +45,11 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
-RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
-@given(messages=RECORDED)
-@settings(max_examples=3, deadline=None)
-def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: list[Any], fraction: float) -> None:
+async def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(fraction: float) -> None:
+    sessions = [Session("s", "made", list(coding_session(14, seed=seed))) for seed in range(3)]
     managers = [manager("unlimited"), scripted(lambda history: [])]
-    report = asyncio.run(measure([Session("s", "made", messages)], managers, Size(fraction=fraction), scale=scale()))
+    report = await measure(sessions, managers, Size(fraction=fraction), scale=scale())
     for row, value in zip(report.rows, (1.0, 0.0), strict=True):
         figures = row.figures.steady()
         shares = [figures[name] for name in ("recall", "located", "far", "far_located", "words", "far_words")]
@@ -76,11 +60,11 @@ def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: lis
 
 async def test_what_a_view_leaves_out_is_missed() -> None:
     last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
-    figures = await run(last_two, session())
+    figures = await run(last_two)
     assert figures.recall == Share(2, 3)  # line_3 is in the result
     assert figures.breaks == 1
     assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
-    figures = await run(scripted(lambda history: list(history[:1])), session())
+    figures = await run(scripted(lambda history: list(history[:1])))
     assert figures.human_lost == figures.faulty == figures.invalid == 1
     assert "before message 5" in figures.examples[0]
 
@@ -133,13 +117,15 @@ def origins(name: str) -> frozenset[str]:
     return next(target.origins for target in found if target.name == name)
 
 
+BOTH = {"load_all", "helper_one"}
+
+
 @pytest.mark.parametrize(
     ("view", "held", "located"),
     [
-        (HISTORY, True, {"load_all", "helper_one"}),
-        # In a chapter a line must say where a name came from.
+        (HISTORY, True, BOTH),
         (
-            [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: There is helper_one.")],
+            [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: helper_one.")],
             True,
             {"load_all", "helper_one"},
         ),
@@ -147,42 +133,36 @@ def origins(name: str) -> frozenset[str]:
         ([chapter(" ".join(["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file"]))], True, set()),
         ([user("nothing of it")], False, set()),
     ],
-    ids=["as it was", "with its origin", "without", "a bag of words", "not at all"],
+    ids=["as it was", "with its origin", "without", "a bag of words", "none"],
 )
 def test_a_name_is_located_where_its_origin_is_stated(view: Messages, held: bool, located: set[str]) -> None:
     probe = RecallProbe(scale())
     for message in HISTORY:
         probe.learn(message)
     sight = probe.sight(Request.of(view, probe.scale))
-    names = ("load_all", "helper_one")
-    assert {sight.holds(name) for name in names} == {held}
-    assert {name for name in names if sight.locates(name, origins(name))} == located
+    assert {sight.holds(name) for name in BOTH} == {held}
+    assert {name for name in BOTH if sight.locates(name, origins(name))} == located
 
 
-RULE = "Never touch the generated files."
-WISH = "I would like to have a faster start."
-FOUND = "The loader reads every file twice."
-PLAN = "Next I look at how the cache is filled:"
-
-
-def kept(messages: Messages, view: Messages, **more: Any) -> dict[str, tuple[int, int]]:
+def kept(messages: Messages, view: Messages) -> dict[str, tuple[int, int]]:
     """What a view keeps of each kind: found and sought."""
     weigh = scale()
-    read = Sentences(messages, weigh, **more)
+    read = Sentences(messages, weigh)
     found = read.before[-1].kept_in(read.in_view(Request.of(view, weigh)))
     return {name: (share["found"], share["sought"]) for name, share in found.as_json().items()}
 
 
-SESSION = [
-    user(f"{WISH} {RULE}"),
-    calls("read", {"text": "Arguments are no sentences of the agent."}),
-    result("Results are no sentences of the agent."),
-    says(f"{FOUND} {PLAN}"),
-]
+RULE = "Never touch the generated files."
 
 
 def test_people_rules_and_the_agent_are_counted_apart_and_a_paste_states_no_rules() -> None:
-    assert kept(SESSION, SESSION) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2)}
-    assert kept(SESSION, SESSION[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2)}
+    talk = [
+        user(f"I would like to have a faster start. {RULE}"),
+        calls("read", {"text": "Arguments are no sentences of the agent."}),
+        result("Results are no sentences of the agent."),
+        says("The loader reads every file twice. Next I look at how the cache is filled:"),
+    ]
+    assert kept(talk, talk) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2)}
+    assert kept(talk, talk[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2)}
     paste = [user(RULE + " x" * 2_000)]
     assert kept(paste, paste) == {"people": (2, 2), "rules": (0, 0), "agent": (0, 0)}
