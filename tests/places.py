@@ -1,7 +1,5 @@
 """Places where histories are kept: each backend, with servers at hand, as tests that run on all of them need it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import uuid

@@ -3,8 +3,6 @@
 A new one is found by itself: as an object of a module, or as a call of `re` in a function.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pkgutil

@@ -3,8 +3,6 @@
 Every row of the first table has its checks here.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """What the README and the pages of docs/ say is executed, or compared with what is true; what they name is there."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import re

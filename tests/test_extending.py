@@ -1,7 +1,5 @@
 """docs/extending.md and the examples: each runs, is installed or is held to the contract it speaks of."""
 
-from __future__ import annotations
-
 import os
 import re
 import runpy

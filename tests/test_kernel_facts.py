@@ -1,7 +1,5 @@
 """Facts of docs/kernel.md that the code relies on, asked of the kernel that is installed."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/reference.md: its tables name what real sessions give, all of it and nothing else."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import re
@@ -23,7 +21,6 @@ from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.plugins import Plugins
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.view.measured_view import RequestTransaction
 from amplifier_context_testing import EventRecorder
 from tests.managers import feed
 from tests.messages import call, result, rounds, says, system, user, words, work
@@ -263,23 +260,4 @@ async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_re
             assert key in returned
         for error in re.findall(r"`([A-Z]\w+)`", row[2].partition("raises ")[2]):
             assert hasattr(core_errors, error) or error in ("ValueError", "ContextLengthError"), error
-    await manager.close()
-
-
-async def test_the_page_lists_every_key_and_outcome_of_a_measured_view(tmp_path: Path) -> None:
-    manager = await feed(Sessions(tmp_path).manager("s"), work(30))
-
-    async def count(view: list[dict[str, Any]]) -> dict[str, Any]:
-        measurement = {"kind": "provider_count", "input_tokens": 100 * len(view)}
-        decision = {"estimated_input_tokens": 1, "input_limit_tokens": 9, "measurement": measurement}
-        return {"dispatch": 1, "budget_decision": decision}
-
-    result = await manager.measured_request_view(count_view=count)
-    rows = {row[0].strip("`"): row[1] for row in table("measured")}
-    assert list(result) == list(rows)
-    kinds = {**PLAIN, "None": (NONE,)}
-    for key, kind in rows.items():
-        assert isinstance(result[key], tuple(kinds.get(name, RequestTransaction) for name in kind.split(" or "))), key
-    outcomes = ("not_needed", "target_reached", "protected_floor", "postponed", "reduced_output")
-    assert all(f"`{outcome}`" in PAGE for outcome in (*outcomes, "measurement_unavailable"))
     await manager.close()

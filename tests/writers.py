@@ -6,8 +6,6 @@
 A writer answers requests for summaries in its own way, and hands all others to the provider that it is put in front of.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any

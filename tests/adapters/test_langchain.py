@@ -1,9 +1,7 @@
 """The adapter for LangChain, in an agent of the library."""
 
-from __future__ import annotations
-
 import asyncio
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -34,7 +32,7 @@ class Reader(BaseChatModel):
     def _llm_type(self) -> str:
         return "reader"
 
-    def bind_tools(self, tools: Any, **options: Any) -> Reader:
+    def bind_tools(self, tools: Any, **options: Any) -> Self:
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **options: Any) -> ChatResult:

@@ -1,7 +1,5 @@
 """The adapter for the OpenAI Agents SDK, in an agent of the library."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

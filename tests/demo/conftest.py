@@ -1,7 +1,5 @@
 """A folder with a plan in it, and the command run there."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

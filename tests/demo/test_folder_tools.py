@@ -1,7 +1,5 @@
 """The tools over a folder: what they show, and that no path leads out of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

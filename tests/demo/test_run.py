@@ -1,7 +1,5 @@
 """A session that outgrows its window, watched, and what makes a run fail."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess
@@ -44,17 +42,6 @@ def test_the_demo_compacts_several_times_and_stays_valid(run: Run, tmp_path: Pat
     assert [int(number) for number, _ in rows] == list(range(1, 64))
     assert all(int(tokens.replace(",", "")) <= BUDGET for _, tokens in rows)
     assert lines_with(result, "context.recall('m")
-
-
-def test_a_plan_brings_its_own_prompts_and_prompt_replaces_them(run: Run, tmp_path: Path) -> None:
-    other = PLAN.replace("context-simple", "{module: context-other, config: {max_tokens: 777}}")
-    (tmp_path / "plan.yaml").write_text(other + "prompts: [From the plan.]")
-    result = run("plan.yaml", "--context", "context-simple")
-    assert lines_with(result, "user  From the plan.")
-    assert lines_with(result, " of    777 ")  # the config is kept
-    result = run("plan.yaml", "--context", "context-simple", "--prompt", "First.", "--prompt", "Second.")
-    assert [line.split("  ")[1] for line in lines_with(result, "user  ")] == ["First.", "Second."]
-    assert lines_with(result, "agent  Hello.")
 
 
 def test_an_invalid_request_and_an_incomplete_history_are_reported(
@@ -112,13 +99,3 @@ def test_the_error_of_a_bad_plan_names_what_is_wrong_and_quotes_nothing(
     output = " ".join(result.output.split())
     assert (result.exit_code, "Traceback" in output, "hidden-secret" in output) == (1, False, False), output
     assert expected in output.split("Error: ", 1)[1]
-
-
-def test_help_loads_neither_kernel_nor_rich_nor_yaml() -> None:
-    heavy = ("amplifier_core", "rich", "yaml")
-    code = (
-        "import sys\nfrom amplifier_context_cli.app import main\nmain(['--help'], standalone_mode=False)\n"
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"

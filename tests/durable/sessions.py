@@ -1,7 +1,5 @@
 """Sessions of the tests of this folder: a manager on a store, messages, and the same session in another process."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

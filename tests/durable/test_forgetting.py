@@ -3,8 +3,6 @@
 The law is in tests/laws/test_forgetting_laws.py; here is what it does not draw.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """Event loops that block, stop and end: what others add goes on, and no message is lost, doubled or unreported."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

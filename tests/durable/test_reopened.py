@@ -1,7 +1,5 @@
 """Compactions are saved before their handlers run; nothing older comes back to a session that another manager had."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """Resuming: the session goes on as if it had never stopped, whatever its host does with the saved history."""
 
-from __future__ import annotations
-
 import json
 from unittest.mock import AsyncMock
 

@@ -1,7 +1,5 @@
 """A view that a host hands back in place of the history, as frameworks do that keep what was sent."""
 
-from __future__ import annotations
-
 import copy
 from types import SimpleNamespace
 from typing import Any

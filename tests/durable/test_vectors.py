@@ -1,7 +1,5 @@
 """Vectors of messages that a store keeps: made once, made again for another model, and gone with their messages."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -11,7 +9,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
-from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
+from tests.embedders import Deterministic, add, searching
 from tests.places import Place
 
 
@@ -55,24 +53,3 @@ async def test_forgetting_and_deleting_leave_no_vector_without_the_package_that_
         ConfigError, match=r"^embedder: needs a package .* install 'amplifier-context-recall\[vectors\]'$"
     ):
         searching(Deterministic())
-
-
-@pytest.mark.stores("sqlite", "postgresql", only=True)
-async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: Place) -> None:
-    class Renamed(Fitted):
-        """Another model under the name and with the length of `Deterministic(3)`."""
-
-        name = Deterministic.name
-
-    texts = [f"{text} Part {number}." for number in range(10) for text in CORPUS]
-    async with opened(Deterministic(3), place) as manager:
-        await add(manager, *texts)
-        await manager.search("doctor")
-    alone = searching(Renamed(CORPUS))
-    await add(alone, *texts)
-    async with opened(Renamed(CORPUS), place) as manager:
-        assert await manager.search("doctor", 30) == await alone.search("doctor", 30)
-        assert "are not those of this embedder" in str((await manager.explain())["warnings"])
-    async with opened(Renamed(CORPUS), place) as manager:
-        await manager.search("doctor")
-        assert (await manager.explain())["warnings"] == []

@@ -1,7 +1,5 @@
 """The vocabulary of token counts: loaded once in a process, in a thread. No session waits for its download."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator

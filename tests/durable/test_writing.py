@@ -3,8 +3,6 @@
 The store waits, fails or loses its claim when a test says so. What it keeps is kept as in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Sequence

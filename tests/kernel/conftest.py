@@ -1,7 +1,5 @@
 """In this folder nothing is skipped: the kernel's suites skip without a word when they cannot find the module."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 `Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

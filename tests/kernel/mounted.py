@@ -1,7 +1,5 @@
 """Which context module the tests of this folder mount: each runs once for every one it is meant for."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkpoints that a host saves and restores: the calls of `microsoft/amplifier-unified`, see `hosted.py`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable

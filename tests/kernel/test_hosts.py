@@ -4,8 +4,6 @@ None of them but the kernel is on PyPI, so their calls are made here in their or
 mounted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Mounting opens nothing, loads both ways, takes every config there is, and passes the kernel's own suites."""
 
-from __future__ import annotations
-
 import json
 import logging
 import subprocess

@@ -1,7 +1,5 @@
 """Sessions that last, through the kernel: a second one of the same id goes on where the first one ended."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

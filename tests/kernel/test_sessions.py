@@ -1,7 +1,5 @@
 """Whole sessions: the kernel, a loop, a provider with a small window, tools, and our memory between them."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weighing by words, and a manager whose views are written down beforehand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m lab`, as an engineer types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Whole replays of tiny sessions, every figure computed by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The sample of mutants, and what is recorded of each in results.json."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The mutants, and in a soak the recorded scores."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Building packages through their build backend, and reading what was built."""
 
-from __future__ import annotations
-
 import tarfile
 import warnings
 import zipfile

@@ -1,7 +1,5 @@
 """Each package, built once for all tests of this folder."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """What the build backend makes of each package's folder, and what a package index shows of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

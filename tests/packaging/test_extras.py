@@ -1,7 +1,5 @@
 """What each package needs, what its extras add, and the error without one."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess
@@ -80,22 +78,6 @@ def test_a_package_declares_what_it_imports_and_nothing_else(folder: str) -> Non
 def test_importing_a_module_loads_no_driver_of_a_server_no_screen_and_no_kernel(module: str, heavy: Any) -> None:
     done = python(f"import amplifier_context_{module}; print([name for name in {heavy!r} if name in sys.modules])")
     assert done.stdout == "[]\n", done.stderr
-
-
-@pytest.mark.parametrize("module", ["simple", "persistent", "summary"])
-def test_what_searches_is_loaded_by_the_first_search(module: str) -> None:
-    searching = ("transcript.query", "transcript.ranking", "transcript.search", "stores.word_index")
-    done = python(
-        f"import amplifier_context_{module}, asyncio; from amplifier_context_core import ContextManager\n"
-        f"loaded = lambda: [name for name in {searching!r} if f'amplifier_context_core.{{name}}' in sys.modules]\n"
-        "async def session():\n"
-        "    manager = ContextManager()\n"
-        "    await manager.add_message({'role': 'user', 'content': 'a grey heron'})\n"
-        "    assert await manager.get_messages_for_request()\n"
-        "    print(loaded(), await manager.search('heron'), len(loaded()))\n"
-        "asyncio.run(session())"
-    )
-    assert done.stdout == "[] ['m1'] 4\n", done.stderr
 
 
 def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """The loop and the provider without a model: what they store, answer, report and announce, and how they stop."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

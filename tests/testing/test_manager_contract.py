@@ -1,7 +1,5 @@
 """The contract of context managers: our modules keep it, a list without a limit does not."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar

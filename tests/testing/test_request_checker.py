@@ -1,7 +1,5 @@
 """The judge of requests: what it lets pass, and what it does not; messages and made sessions as it reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

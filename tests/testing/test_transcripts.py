@@ -1,7 +1,5 @@
 """Recordings read and fed to a context, and real kernel sessions from a mount plan."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

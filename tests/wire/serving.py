@@ -1,7 +1,5 @@
 """Services of both vendors, and providers that call them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Answers over the wire: what a script says arrives as the kernel's response."""
 
-from __future__ import annotations
-
 import pytest
 from amplifier_core import HookRegistry, llm_errors
 from amplifier_core.testing import MockCoordinator

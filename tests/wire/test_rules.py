@@ -1,7 +1,5 @@
 """What the services refuse, and that no view of ours is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
