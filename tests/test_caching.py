@@ -3,18 +3,14 @@
 Every row of the first table has its checks here.
 """
 
-from types import SimpleNamespace
-
 import pytest
 
 from amplifier_context_core.economics.cold_cache import CACHE_TTLS, UNKNOWN_TTL, default_ttl
 from amplifier_context_core.economics.meter import USUAL_PRICES
 from amplifier_context_testing.caches import Bill, anthropic, caches, openai
-from amplifier_context_testing.caches.anthropic import Anthropic
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
-from tests.managers import ask, feed, new_manager
-from tests.messages import rounds, says, system, user, work
+from tests.messages import says, user
 from tests.pages import between, read
 
 PAGE = read("docs/caching.md")
@@ -51,18 +47,3 @@ def test_the_times_to_live_the_core_assumes_are_listed_and_no_shorter_than_the_m
     assert default_ttl(("anthropic", "claude-opus-5-5")) == anthropic.TTL
     assert default_ttl(("openai", "gpt-5.6")) == openai.TTL
     assert default_ttl(("gemini", "")) >= openai.PREFIX_TTL
-
-
-@pytest.mark.parametrize(("provider", "is_cached"), [("anthropic", True), ("", False)])
-async def test_by_the_sign_of_stability_a_conversation_without_other_metadata_is_cached(
-    provider: str, is_cached: bool
-) -> None:
-    manager = await feed(new_manager(), [system(), *work(1)])
-    cache, scale, found = Anthropic(inferring=False), TokenScale(), list[Bill]()
-    for number in range(1, 6):
-        await feed(manager, rounds(1, start=number))
-        view = await ask(manager, 100_000, *([SimpleNamespace(name=provider)] if provider else []))
-        assert any(one.get("metadata") for one in view) is is_cached  # else provider-anthropic sets no breakpoint
-        found.append(cache.bill(Request.of(view, scale), 0.0))
-    prompt = scale.tokens(system())
-    assert all(one.read > prompt and not one.fresh for one in found[1:])

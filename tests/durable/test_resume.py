@@ -8,10 +8,8 @@ import pytest
 from amplifier_context_core import NotLoaded, StoreError
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
-from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
-from tests.authors import make_manager
 from tests.durable.sessions import compacted, manager_on, opened
 from tests.managers import ask, feed
 from tests.messages import call, rounds, text, user
@@ -45,24 +43,6 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
         assert text(await manager.get_messages_for_request()) == text(before)
         assert manager.history.session_id != place.session_id()
     await killed.store.close()
-
-
-@pytest.mark.digest
-async def test_both_go_on_alike(place: Place) -> None:
-    more = rounds(30, start=500)
-    async with opened(place) as manager:
-        await compacted(manager)
-        await manager.close()
-        twin = make_manager(manager.config, session_id="twin", store=MemoryStore())
-        await compacted(twin)
-    async with opened(place) as manager:
-        for message in more:
-            await manager.add_message(message)
-            await twin.add_message(message)
-            assert [m["content"] for m in await ask(manager)] == [m["content"] for m in await ask(twin)]
-        assert manager.turn_count == twin.turn_count
-        await manager.load()
-        assert [entry.mark for entry in manager.snapshot()] == [entry.mark for entry in twin.snapshot()]
 
 
 async def test_only_the_newest_entries_are_in_memory_until_all_are_asked_for(place: Place) -> None:

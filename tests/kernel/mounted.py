@@ -28,8 +28,3 @@ class Mounted:
 
 
 CURRENT = Mounted()
-
-
-def use(module: str, config: dict[str, Any]) -> None:
-    """Mount this one from now on."""
-    CURRENT.module, CURRENT.config = module, config
