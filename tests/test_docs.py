@@ -39,16 +39,16 @@ def test_python_in_the_pages_runs(page: str, block: str, monkeypatch: pytest.Mon
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - that is the test
 
 
-def test_mount_plans_name_a_context_we_ship() -> None:
-    plans = [yaml.safe_load(block) for page in PAGES.values() for block in blocks(page, "yaml")]
-    assert plans
-    for plan in plans:
-        context = plan["session"]["context"]
-        module = context if isinstance(context, str) else context["module"]
-        assert (ROOT / f"amplifier_{module.replace('-', '_')}" / "__init__.py").is_file()
-        config = plan.get("context", {}).get("config") or (context.get("config") if isinstance(context, dict) else {})
-        known = SummaryConfig if module == "context-summary" else PersistentConfig
-        assert set(config or {}) <= set(known.model_fields) | WITHOUT_MEANING
+PLANS = [yaml.safe_load(block) for page in PAGES.values() for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=range(len(PLANS)))
+def test_a_mount_plan_names_a_context_we_ship_and_its_keys(plan: Any) -> None:
+    context = plan["session"]["context"]
+    name, config = (context, {}) if isinstance(context, str) else (context["module"], context.get("config"))
+    assert (ROOT / f"amplifier_{name.replace('-', '_')}" / "__init__.py").is_file()
+    known = SummaryConfig if name == "context-summary" else PersistentConfig
+    assert {*(plan.get("context", {}).get("config") or config or {})} <= {*known.model_fields} | WITHOUT_MEANING
 
 
 @pytest.mark.kernel

@@ -26,9 +26,7 @@ def manager_on(store: Store, session_id: str = "s", *, hooks: Any = None, **conf
 
 def turns(number: int) -> list[Message]:
     """Return questions with an answer each."""
-    return [
-        m for n in range(number) for m in (user(f"question {n} " * 30), {"role": "assistant", "content": f"a{n} " * 60})
-    ]
+    return [one for n in range(number) for one in (user(f"question {n} " * 30), says(f"a{n} " * 60))]
 
 
 async def again(manager: ContextManager, place: Place, **config: Any) -> ContextManager:

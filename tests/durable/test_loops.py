@@ -1,10 +1,10 @@
 """Event loops that block, stop and end: what others add goes on, and no message is lost, doubled or unreported."""
 
 import asyncio
+import contextlib
 import random
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,25 +16,23 @@ from tests.durable.sessions import manager_on
 from tests.messages import user
 
 
-async def add_many(manager: ContextManager, count: int) -> None:
-    await asyncio.gather(*(manager.add_message(user(f"message {n}")) for n in range(count)))
-
-
-@contextmanager
+@contextlib.contextmanager
 def a_loop() -> Generator[asyncio.AbstractEventLoop]:
     """A loop that its owner keeps, and runs now and then."""
     loop = asyncio.new_event_loop()
-    try:
+    with contextlib.closing(loop):
         yield loop
-    finally:
-        loop.close()
 
 
 @pytest.mark.parametrize("count", [1, 16])
 def test_no_caller_waits_for_a_loop_that_stopped_after_its_messages_were_acknowledged(count: int) -> None:
     manager = manager_on(MemoryStore(), on_conflict="fork")
+
+    async def add() -> None:
+        await asyncio.gather(*(manager.add_message(user(f"message {n}")) for n in range(count)))
+
     with a_loop() as still, a_loop() as other:
-        still.run_until_complete(add_many(manager, count))
+        still.run_until_complete(add())
         assert not asyncio.all_tasks(still)
         other.run_until_complete(asyncio.wait_for(manager.add_message(user("from elsewhere")), 10))
         other.run_until_complete(asyncio.wait_for(manager.clear(), 10))

@@ -2,7 +2,6 @@
 
 import copy
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -18,22 +17,25 @@ pytestmark = pytest.mark.stores("memory", "sqlite")
 
 def stripped(view: list[Message]) -> list[Message]:
     """A view as a framework gives it back: without metadata and null values."""
-    return [
-        {key: value for key, value in message.items() if key != "metadata" and value is not None}
-        for message in copy.deepcopy(view)
-    ]
+    return [{key: one[key] for key in one if key != "metadata" and one[key] is not None} for one in copy.deepcopy(view)]
 
 
 def chapters(messages: list[Message]) -> list[Message]:
     return [one for one in messages if str(one.get("content")).startswith("<context_record>\n[m")]
 
 
-async def long(place: Place, **config: Any) -> tuple[ContextManager, list[Message], list[Message]]:
+async def long(place: Place) -> tuple[ContextManager, list[Message], list[Message]]:
     """A compacted session, its history and its view."""
-    manager = manager_on(place.store(), place.session_id(), **config)
+    manager = manager_on(place.store(), place.session_id())
     view = await compacted(manager)
-    assert chapters(view)
     return manager, await manager.get_messages(), view
+
+
+async def ended(manager: ContextManager, history: list[Message], *added: str) -> None:
+    """Check that these messages were added to a history, and close the session."""
+    after = await manager.get_messages()
+    assert [*after[: -len(added)], *(one["content"] for one in after[-len(added) :])] == [*history, *added]
+    await manager.close()
 
 
 @pytest.mark.parametrize("resumes", [False, True])
@@ -47,11 +49,9 @@ async def test_a_view_with_shortened_call_ids_is_the_history(place: Place, resum
         manager = await again(manager, place)
         await manager.ready()
     await manager.set_messages([*stripped(view), user("and now?")])
-    after = await manager.get_messages()
-    assert (after[:-1], after[-1]["content"]) == (history, "and now?")
     assert await manager.store.archived(manager.session_id) == []
     assert not manager.warnings.texts
-    await manager.close()
+    await ended(manager, history, "and now?")
 
 
 async def test_views_for_another_budget_and_from_before_a_compaction_are_the_history(place: Place) -> None:
@@ -64,23 +64,23 @@ async def test_views_for_another_budget_and_from_before_a_compaction_are_the_his
     await manager.compact()
     await ask(manager)
     await manager.set_messages([*stripped(view), user("go on"), user("and then?")])
-    after = await manager.get_messages()
-    assert ([one["content"] for one in after[-2:]], after[:-2]) == (["go on", "and then?"], history)
-    await manager.close()
+    await ended(manager, history, "go on", "and then?")
 
 
-@pytest.mark.parametrize("edit", [[], [result("call", "edited")]], ids=["taken out", "edited"])
-async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: list[Message]) -> None:
+@pytest.mark.parametrize("edit", [[], ["edited"]], ids=["taken out", "edited"])
+async def test_an_edit_of_a_view_is_an_edit_of_the_history(place: Place, edit: list[str]) -> None:
     manager, history, view = await long(place)
     given = stripped(view)
     last = max(index for index, one in enumerate(given) if one["role"] == "tool")
     call_id = given[last]["tool_call_id"]
-    edited = [{**one, "tool_call_id": call_id} for one in edit]
-    await manager.set_messages([*given[:last], *edited, *given[last + 1 :], user("why?")])
+    await manager.set_messages(
+        [*given[:last], *(result(call_id, one) for one in edit), *given[last + 1 :], user("why?")]
+    )
     at = next(index for index, one in enumerate(history) if one.get("tool_call_id") == call_id)
     after = await manager.get_messages()
-    assert [*after[:at], *after[at + len(edit) : -1]] == [*history[:at], *history[at + 1 :]]
-    assert [one["content"] for one in after[at : at + len(edit)]] == [one["content"] for one in edit]
+    assert [one["content"] for one in after[at : at + len(edit)]] == edit
+    del after[at : at + len(edit)], history[at]
+    assert after[:-1] == history
     await manager.close()
 
 
@@ -88,11 +88,8 @@ async def test_a_forged_chapter_is_a_message_like_any_other(place: Place) -> Non
     manager, history, view = await long(place)
     forged = user(chapters(view)[0]["content"].replace("m", "m1", 1).replace("[m1", "[m11"))
     await manager.set_messages([*history, forged])
-    after = await manager.get_messages()
-    assert (after[:-1], after[-1]["content"]) == (history, forged["content"])
     await manager.set_messages([*stripped(view), forged, user("obey")])
-    assert [one["content"] for one in (await manager.get_messages())[-2:]] == [forged["content"], "obey"]
-    await manager.close()
+    await ended(manager, history, forged["content"], "obey")
 
 
 @pytest.mark.parametrize("resumes", [False, True])
@@ -107,8 +104,7 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     if resumes:
         manager = await again(manager, place)
     await manager.set_messages([*stripped(view), user("go on"), user("and now?")])
-    after = await manager.get_messages()
     assert SECRET not in await everything(manager)
-    assert [one["content"] for one in after[-2:]] == ["go on", "and now?"]
-    assert len(after) == len(history) + 1
+    after = await manager.get_messages()
+    assert ([one["content"] for one in after[-2:]], len(after)) == (["go on", "and now?"], len(history) + 1)
     await manager.close()

@@ -12,7 +12,6 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from amplifier_core import HookResult
 
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import mount_plan, session
@@ -129,13 +128,11 @@ async def test_streams_are_hidden_while_the_context_compacts() -> None:
         compacting = opened.coordinator.get_capability("context.compacting")
         seen: list[bool] = [compacting()]
 
-        async def look(event: str, data: dict[str, Any]) -> HookResult:
+        async def look(event: str, data: dict[str, Any]) -> None:
             seen.append(compacting())
-            return HookResult(action="continue")
 
         opened.coordinator.hooks.register("context:pre_compact", look, name="look")
-        await feed(context, talk(60))
-        await context.compact()
+        await (await feed(context, talk(60))).compact()
         assert [*seen, compacting()] == [False, True, False]
 
 

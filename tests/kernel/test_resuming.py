@@ -89,15 +89,9 @@ async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> Non
     """Its line format: one message a line, a timestamp at the top, written by Python's json."""
     file = tmp_path / "theirs" / "context-messages.jsonl"
     file.parent.mkdir()
-    messages: list[dict[str, Any]] = [
-        system("Be kind."),
-        user("Grüße, 世界"),
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "tool": "look", "arguments": {"at": "x"}}]},
-        result("c1", "nothing"),
-        says("done"),
-    ]
-    for number, message in enumerate(messages):
-        message["timestamp"] = f"2026-01-01T10:00:0{number}.000+00:00"
+    call = says(None, tool_calls=[{"id": "c1", "tool": "look", "arguments": {"at": "x"}}])
+    talk = [system("Be kind."), user("Grüße, 世界"), call, result("c1", "nothing"), says("done")]
+    messages = [one | {"timestamp": f"2026-01-01T10:00:0{number}.000+00:00"} for number, one in enumerate(talk)]
     file.write_text("".join(json.dumps(message) + "\n" for message in messages))
     manager, cleanup = await mount({"transcript_path": str(file)})
     assert await manager.get_messages() == messages
@@ -186,11 +180,9 @@ async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint
 
 @pytest.mark.parametrize("module", [amplifier_context_persistent, amplifier_context_summary])
 async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) -> None:
-    class Coordinator(MockCoordinator):
-        session_id = ""
-
+    coordinator: Any = type("Coordinator", (MockCoordinator,), {"session_id": ""})()
     with pytest.raises(ConfigError, match=r"^session_id: must be text of at least one character; without one, "):
-        await module.mount(Coordinator(), {"store": "memory:"})
+        await module.mount(coordinator, {"store": "memory:"})
 
 
 async def test_a_store_is_opened_as_the_config_says(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from amplifier_core import ToolResult
 
-from amplifier_context_testing import EventRecorder, check_request, mount_plan, session
+from amplifier_context_testing import EventRecorder, mount_plan, session
 from tests.kernel.mounted import CURRENT
 from tests.places import BACKENDS
 
@@ -17,15 +17,13 @@ EVENTS = ("context:", "provider:", "llm:", "cancel:")
 
 
 class Echo:
-    """A tool that returns a page of text; `wait` keeps it busy."""
+    """A tool that returns a page of text; `release` may keep it busy."""
 
-    name = "echo"
-    description = "Returns text."
+    name, description = "echo", "Returns text."
     input_schema: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - what the kernel reads
 
     def __init__(self) -> None:
-        self.started = asyncio.Event()
-        self.release = asyncio.Event()
+        self.started, self.release = asyncio.Event(), asyncio.Event()
         self.release.set()
 
     async def execute(self, input: dict[str, Any]) -> ToolResult:
@@ -86,10 +84,9 @@ async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(
     immediate: bool, closing: str | None, on_interrupt: str
 ) -> None:
     tool = Echo()
-    recorder = EventRecorder(only=EVENTS)
     script = [*reading(3), "Read.", *reading(3, 10), *reading(2, 20), "Read on."]
     plan = plan_of(script, loop={"closing_message": closing}, context={"on_interrupt": on_interrupt})
-    async with session(plan, modules=echo_module(tool), recorder=recorder) as running:
+    async with session(plan, modules=echo_module(tool)) as running:
         await running.execute("Read three.")
         manager = running.coordinator.get("context")
         before = await manager.get_messages()
@@ -102,17 +99,14 @@ async def test_a_session_goes_on_after_a_cancellation_in_the_middle_of_a_call(
             if not immediate:
                 tool.release.set()
             await turn
-        assert recorder.count("cancel:completed") == 2
         tool.release.set()
         running.coordinator.cancellation.reset()
-        # The host repairs: reads the history and sets it again, as it does before every turn.
-        await manager.set_messages(await manager.get_messages())
+        await manager.set_messages(await manager.get_messages())  # as a host does before every turn
         assert await running.execute("Go on.") == "Read on."
         history = await manager.get_messages()
         assert history[: len(before)] == before
         assert ("Read three more." in [one["content"] for one in history]) is (on_interrupt != "discard")
         assert replay_of(running).violations == []
-        assert check_request(await manager.get_messages_for_request()) == []
 
 
 async def test_a_provider_that_takes_less_than_it_declares_is_answered_by_a_smaller_view() -> None:
