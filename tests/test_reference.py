@@ -85,15 +85,13 @@ class Sessions:
 
     def manager(self, name: str, **config: Any) -> ContextManager:
         settings = load_config({"token_counter": "heuristic", "max_tokens": BUDGET, "token_meter": "actual", **config})
-        ladder = [Fails(), *build_ladder(settings, Plugins())]
-        store = JsonlStore(self.folder)
-        return ContextManager(
-            settings, session_id=name, hooks=self.hooks, store=store, ladder=ladder, plugins=Plugins()
-        )
+        parts: Any = {"ladder": [Fails(), *build_ladder(settings, Plugins())], "plugins": Plugins()}
+        return ContextManager(settings, session_id=name, hooks=self.hooks, store=JsonlStore(self.folder), **parts)
 
-    async def ask(self, manager: ContextManager) -> None:
+    async def end(self, manager: ContextManager) -> None:
         await manager.get_messages_for_request()
         self.reports.append(await manager.explain())
+        await manager.close()
 
     async def an_ordinary_one(self) -> None:
         manager = self.manager("ordinary")
@@ -117,8 +115,7 @@ class Sessions:
         for number, message in enumerate(talk):
             hour = 9 if number < len(talk) - 1 else 18
             await manager.add_message({**message, "metadata": {"timestamp": f"2026-01-05T{hour:02}:00:00.000+00:00"}})
-        await self.ask(manager)
-        await manager.close()
+        await self.end(manager)
 
     async def one_with_the_trap_of_a_provider(self) -> None:
         """It caches nothing of the request after a compaction; see docs/caching.md."""
@@ -140,8 +137,7 @@ class Sessions:
         for name, size, config in (("floor", 30_000, {}), ("overflow", 60_000, {"max_tokens": 60})):
             manager = self.manager(name, **config)
             await feed(manager, [system("s " * 300), user("word " * (size // 5)), *rounds(6)])
-            await self.ask(manager)
-            await manager.close()
+            await self.end(manager)
 
     async def one_that_reads_again(self) -> None:
         manager = self.manager("again", max_tokens=8_000)
@@ -156,22 +152,18 @@ class Sessions:
         await manager.close()
         (file,) = self.folder.rglob("damaged/context.db")
         file.unlink()
-        manager = self.manager("damaged")
-        await self.ask(manager)
-        await manager.close()
+        await self.end(self.manager("damaged"))
 
     async def one_that_never_was(self) -> None:
         manager = self.manager("never")
         await manager.session.warn_if_unknown()
-        await self.ask(await feed(manager, work(1)))
-        await manager.close()
+        await self.end(await feed(manager, work(1)))
 
     async def one_with_two_writers(self) -> None:
         first = await feed(self.manager("shared"), work(3))
         second = self.manager("shared", on_conflict="fork")
         await feed(second, rounds(1, start=50))
-        await self.ask(second)
-        await second.close()
+        await self.end(second)
         await first.close()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from amplifier_core.models import ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import ToolValidator
 from amplifier_core.validation.behavioral import ToolBehaviorTests
 
 from amplifier_context_testing.demo import folder_tools as module
@@ -39,11 +38,6 @@ class TestKernelContract(ToolBehaviorTests):
         coordinator = MockCoordinator()
         await module.mount(coordinator, {"path": str(tmp_path)})
         return coordinator.get("tools")[request.param]
-
-
-async def test_the_kernels_validator_passes_it() -> None:
-    result = await ToolValidator().validate("amplifier_context_testing.demo.folder_tools")
-    assert result.passed, result.summary()
 
 
 def test_a_large_file_is_cut_and_says_where_to_go_on(tmp_path: Path) -> None:

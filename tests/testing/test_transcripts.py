@@ -24,22 +24,6 @@ def test_a_transcript_per_line_is_read_packed_or_not_and_a_message_per_line_is_o
     assert (found.id, found.messages) == ("talk", [user(), says()])
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        ('{"id": ', "line 1: not JSON"),
-        ("[1]", "line 1: not an object"),
-        ('{"x": 1}', "neither a transcript"),
-        ('{"messages": "x"}', "is not a list of objects"),
-    ],
-)
-def test_a_bad_line_is_named(tmp_path: Path, line: str, reason: str) -> None:
-    file = tmp_path / "bad.jsonl"
-    file.write_text(line + "\n")
-    with pytest.raises(ValueError, match=reason):
-        list(read_transcripts(file))
-
-
 @pytest.mark.kernel
 async def test_a_session_answers_from_its_script_and_a_tool_that_fails_to_load_is_named() -> None:
     recorder, modules = EventRecorder(), {"context-list": mount_list}

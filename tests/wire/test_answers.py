@@ -3,7 +3,6 @@
 import pytest
 from amplifier_core import HookRegistry, llm_errors
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import ProviderValidator
 from amplifier_core.validation.behavioral import ProviderBehaviorTests
 
 from amplifier_context_testing import EventRecorder
@@ -22,12 +21,6 @@ class TestKernelContract(ProviderBehaviorTests):
         coordinator = MockCoordinator()
         await module.mount(coordinator, {"api": api, "base_url": "http://127.0.0.1:9", "name": "wire"})
         return coordinator.get("providers")["wire"]
-
-
-async def test_the_kernels_validator_passes_it(api: str) -> None:
-    config = {"api": api, "base_url": "http://127.0.0.1:9"}
-    result = await ProviderValidator().validate("amplifier_context_testing.wire.provider", config=config)
-    assert result.passed, result.summary()
 
 
 async def test_thinking_comes_with_a_signature_and_goes_back(api: str) -> None:
