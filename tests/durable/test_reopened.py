@@ -151,22 +151,6 @@ async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_for
     await manager.store.close()
 
 
-async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
-    """The revision goes on after it, or that of the new one could be that of the plan."""
-    manager = await with_secret(place)
-    for number in (3, 5, 7):
-        await manager.forget([f"m{number}"])
-    revision = manager.history.revision
-    result = await measure(manager, Counting())
-    await manager.close()
-    await forgotten_elsewhere(place)
-    await manager.ready()
-    assert manager.history.revision > revision
-    assert await result["transaction"].commit() is False
-    assert SECRET not in text(await manager.get_messages_for_request())
-    await manager.close()
-
-
 async def test_nothing_that_another_program_dropped_after_the_close_comes_back(place: Place) -> None:
     """Items, pins, short forms and the focus are those of the store."""
     messages = [user("go"), call("c1"), result("c1", f"{SECRET}\n" * 900)]

@@ -10,9 +10,7 @@ from amplifier_context_testing import coding_session
 from amplifier_context_testing.caches import Bill
 from amplifier_context_testing.caches.request import Request
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
-from lab.course import near
 from lab.recall import RecallProbe, References
-from lab.sentences import Sentences
 from lab.shares import Share
 
 from .scripted import calls, chapter, result, says, scale, scripted, user
@@ -76,29 +74,7 @@ def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path
     assert found.host == frozenset({1, 4})
 
 
-# -- what is looked for, and what counts as found or kept --------------------------------------------------------------
-
 Messages = list[dict[str, Any]]
-
-
-def targets(messages: Messages, budget: int = 1_000) -> dict[int, dict[str, bool]]:
-    """Names to look for and whether they are far, by message."""
-    weigh = scale()
-    before = [sum(map(weigh.tokens, messages[:index])) for index in range(len(messages) + 1)]
-    found = References(messages).targets(near(before, budget))
-    return {index: {target.name: target.far for target in some} for index, some in found.items()}
-
-
-def test_only_what_was_in_the_history_is_looked_for() -> None:
-    messages = [user("fix main.py"), calls("read", {"p": "main.py"}), result("new_name"), says("new_name, own_name")]
-    assert [targets(messages)[at] for at in (1, 3)] == [{"main.py": False}, {"new_name": False}]
-
-
-def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
-    messages = [user("old_name"), user("near_name"), user("a b c"), says("old_name near_name")]  # 5, 5, 7 tokens
-    assert targets(messages, budget=48)[3] == {"old_name": True, "near_name": False}  # the newest 12
-    assert targets(messages, budget=52)[3] == {"old_name": False, "near_name": False}  # the newest 13 reach into it
-    assert targets(messages, budget=28)[3] == {"old_name": True, "near_name": True}
 
 
 HISTORY: Messages = [
@@ -140,27 +116,3 @@ def test_a_name_is_located_where_its_origin_is_stated(view: Messages, held: bool
     sight = probe.sight(Request.of(view, probe.scale))
     assert {sight.holds(name) for name in BOTH} == {held}
     assert {name for name in BOTH if sight.locates(name, origins(name))} == located
-
-
-def kept(messages: Messages, view: Messages) -> dict[str, tuple[int, int]]:
-    """What a view keeps of each kind: found and sought."""
-    weigh = scale()
-    read = Sentences(messages, weigh)
-    found = read.before[-1].kept_in(read.in_view(Request.of(view, weigh)))
-    return {name: (share["found"], share["sought"]) for name, share in found.as_json().items()}
-
-
-RULE = "Never touch the generated files."
-
-
-def test_people_rules_and_the_agent_are_counted_apart_and_a_paste_states_no_rules() -> None:
-    talk = [
-        user(f"I would like to have a faster start. {RULE}"),
-        calls("read", {"text": "Arguments are no sentences of the agent."}),
-        result("Results are no sentences of the agent."),
-        says("The loader reads every file twice. Next I look at how the cache is filled:"),
-    ]
-    assert kept(talk, talk) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2)}
-    assert kept(talk, talk[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2)}
-    paste = [user(RULE + " x" * 2_000)]
-    assert kept(paste, paste) == {"people": (2, 2), "rules": (0, 0), "agent": (0, 0)}
