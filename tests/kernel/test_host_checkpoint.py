@@ -57,7 +57,7 @@ Change = Callable[[Any], Any]
 CHANGES: list[tuple[str, Change, Change, dict[str, Any], dict[str, Any]]] = [  # of transcript, record, identity, config
     ("another history", lambda saved: [*saved[:2], {**saved[2], "content": "full"}, *saved[3:]], same, {}, {}),
     ("another history", lambda saved: saved[:5], same, {}, {}),
-    ("damaged", same, lambda saved: {**saved, "state": saved["state"].replace("place", "plaza")}, {}, {}),
+    ("damaged", same, lambda saved: {**saved, "state": saved["state"].replace("file", "fill")}, {}, {}),
     ("makes no sense (InvalidMessage)", same, partial(with_first_shown, role="x"), {}, {}),
     ("makes no sense (InvalidMessage)", same, partial(with_first_shown, metadata=10**30), {}, {}),
     ("no object", same, lambda _: [], {}, {}),

@@ -1,4 +1,4 @@
-"""Mounting opens nothing, loads both ways, takes every config there is, and passes the kernel's own suites."""
+"""Mounting opens nothing and takes every config there is; modules pass the kernel's own suites."""
 
 import logging
 import subprocess
@@ -13,7 +13,6 @@ from amplifier_core.validation.structural import ContextStructuralTests
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
-from amplifier_context_testing import check_request, mount_plan, session
 from tests.distributions import install
 from tests.kernel.mounted import CURRENT
 from tests.replaced import REPLACED
@@ -89,15 +88,6 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     warn_of_duplicate_ids.cache_clear()
     (warning,) = (record.getMessage() for record in caplog.records if "module id" in record.getMessage())
     assert "acme-module 1.0.7 and amplifier-context-" in warning
-
-
-async def test_the_entry_point_loads_through_a_session() -> None:
-    async with session(mount_plan(CURRENT.module, script=["Hello."])) as running:
-        assert await running.execute("Hi.") == "Hello."
-        manager = running.coordinator.get("context")
-        assert check_request(await manager.get_messages_for_request()) == []
-        assert manager.session_id == running.session_id
-        assert [message["role"] for message in await manager.get_messages()] == ["user", "assistant"]
 
 
 class TestBehaviour(ContextBehaviorTests):

@@ -1,16 +1,71 @@
 """What the build backend makes of each package's folder, and what a package index shows of it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
+import warnings
 import zipfile
+from dataclasses import dataclass
 from email.parser import Parser
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from build import ProjectBuilder
+from pyproject_hooks import quiet_subprocess_runner
 
-from tests.packaging.builds import PACKAGES, ROOT, Built, build, files_of
+from tests.pages import ROOT
+
+PACKAGES = [path.parent for path in sorted(ROOT.glob("*/pyproject.toml"))]
+
+
+def files_of(folder: Path) -> set[str]:
+    """The names of all files of a folder, at any depth."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def build(folder: Path, what: Literal["wheel", "sdist", "editable"], out: Path) -> Path:
+    """Build by the folder's own backend, in the environment as it is; return the file that was built."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # setuptools warns of each editable build
+        return Path(ProjectBuilder(folder, runner=quiet_subprocess_runner).build(what, out))
+
+
+@dataclass(frozen=True)
+class Built:
+    """A copy of a package's folder, and what was built in it."""
+
+    folder: Path
+    before: set[str]  # its files before anything was built
+    wheel: Path
+    sdist: Path
+
+    @property
+    def top(self) -> str:
+        """Import name of the package."""
+        return self.wheel.name.split("-")[0]
+
+    def in_the_wheel(self) -> dict[str, bytes]:
+        """The files of the wheel by name."""
+        with zipfile.ZipFile(self.wheel) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+
+
+LEFTOVERS = shutil.ignore_patterns("__pycache__", "build", "*.egg-info")
+
+
+@pytest.fixture(scope="session", params=PACKAGES, ids=lambda folder: folder.name)
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Each package, built all three ways in one folder, as a clone's user may do one after the other."""
+    scratch = tmp_path_factory.mktemp("built")
+    folder = scratch / request.param.name
+    shutil.copytree(request.param, folder, ignore=LEFTOVERS)
+    before = files_of(folder)
+    build(folder, "editable", scratch / "out-editable")
+    return Built(folder, before, build(folder, "wheel", scratch / "out"), build(folder, "sdist", scratch / "out"))
+
 
 ABOUT_THE_FOLDER = {"pyproject.toml", "setup.py", "README.md", "LICENSE"}
 
@@ -50,7 +105,10 @@ def test_a_package_index_shows_licence_and_readme_and_no_place_of_the_machine_th
     [info] = {name.split("/")[0] for name in files if name.split("/")[0].endswith(".dist-info")}
     text = files[f"{info}/METADATA"].decode("utf-8")
     metadata = Parser().parsestr(text)
-    assert built.in_the_sdist()["LICENSE"] == files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    with tarfile.open(built.sdist) as archive:
+        packed = archive.extractfile(f"{built.sdist.name.removesuffix('.tar.gz')}/LICENSE")
+        assert packed is not None
+        assert packed.read() == files[f"{info}/licenses/LICENSE"] == (ROOT / "LICENSE").read_bytes()
     assert (metadata["License-Expression"], metadata["Description-Content-Type"]) == ("MIT", "text/markdown")
     readme = (built.folder / "README.md").read_text(encoding="utf-8")
     assert metadata.get_payload().strip() == readme.strip()

@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.packaging.builds import ROOT
+from tests.pages import ROOT
 
 OURS = "amplifier_context_"
 HOST = "amplifier_core"  # the kernel: the host brings it

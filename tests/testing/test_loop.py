@@ -1,6 +1,9 @@
-"""The loop and the provider without a model: what they store, answer and announce, and how they stop."""
+"""Sessions without a model: what loop and provider store, answer and announce, and what recordings are read."""
 
 import asyncio
+import gzip
+import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,10 +15,20 @@ from amplifier_core.models import ContextInjection, HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
 from amplifier_core.validation.behavioral import OrchestratorBehaviorTests, ProviderBehaviorTests
 
-from amplifier_context_testing import EventRecorder, ListContext, ReplayLoop, ReplayProvider, WordCounter
+from amplifier_context_testing import (
+    EventRecorder,
+    ListContext,
+    ReplayLoop,
+    ReplayProvider,
+    WordCounter,
+    mount_plan,
+    read_transcripts,
+    session,
+)
+from amplifier_context_testing.fakes import mount_list
 from amplifier_context_testing.replay import loop as loop_module
 from amplifier_context_testing.replay import provider as provider_module
-from tests.messages import user
+from tests.messages import says, user
 
 pytestmark = pytest.mark.kernel
 CALL = {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
@@ -30,9 +43,8 @@ class Room:
         self.recorder = EventRecorder(self.coordinator)
         self.context = ListContext()
         self.provider = ReplayProvider({"script": list(script)}, hooks=self.hooks, counter=WordCounter())
-        run = AsyncMock(
-            **({"side_effect": tool} if callable(tool) or isinstance(tool, OSError) else {"return_value": tool})
-        )
+        acts = callable(tool) or isinstance(tool, Exception)
+        run = AsyncMock(side_effect=tool) if acts else AsyncMock(return_value=tool)
         self.tools = {"read": SimpleNamespace(name="read", description="d", input_schema={}, execute=run)}
 
     async def run(self) -> str:
@@ -134,3 +146,29 @@ async def test_a_script_is_answered_in_order_exceptions_are_raised_and_it_ends_p
     assert [block.type for block in second.content] == ["text", "tool_call"]
     assert second.content[1].id == second.tool_calls[0].id
     assert (await replay.complete(ask())).content[0].text == "(end of the script)"
+
+
+def test_a_transcript_per_line_is_read_packed_or_not_and_a_message_per_line_is_one_transcript(tmp_path: Path) -> None:
+    lines = [{"id": "one", "source": "here", "messages": [user()], "meta": {"n": 1}}, {"id": "two", "messages": []}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    for path, data in ((tmp_path / "a.jsonl", text.encode()), (tmp_path / "a.jsonl.gz", gzip.compress(text.encode()))):
+        path.write_bytes(data)
+        one, two = read_transcripts(path)
+        assert (one.id, one.messages, one.source, one.meta, one.path) == ("one", [user()], "here", {"n": 1}, path)
+        assert two.id == "two"
+    (tmp_path / "talk.jsonl").write_text(json.dumps(user()) + "\n" + json.dumps(says()) + "\n")
+    (found,) = read_transcripts(tmp_path / "talk.jsonl")
+    assert (found.id, found.messages) == ("talk", [user(), says()])
+
+
+async def test_a_session_answers_from_its_script_and_a_tool_that_fails_to_load_is_named() -> None:
+    recorder, modules = EventRecorder(), {"context-list": mount_list}
+    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
+    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
+        async with session(plan, modules=modules):
+            pass
+    async with session(plan, modules=modules, recorder=recorder, strict=False) as running:
+        assert await running.execute("Hi.") == "Hello."
+        assert len(running.coordinator.get("context").messages) == 2
+    assert recorder.names()[:2] == ["module:load_failed", "session:start"]
+    assert recorder.names()[-1] == "session:end"
