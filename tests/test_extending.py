@@ -6,8 +6,8 @@ import runpy
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +28,6 @@ from tests.pages import ROOT, blocks, code, module, read
 
 PAGE = read("docs/extending.md")
 PACKAGE = module(PAGE, "acme_context.py")
-
-
-# -- the examples keep the contracts -----------------------------------------------------------------------------------
 
 
 class TestStrategiesOfPageAndExamples(StrategyContract):
@@ -86,65 +83,51 @@ def test_the_page_names_every_plug_in_point() -> None:
     assert [point for point in points if f"`{point}`" not in PAGE] == []
 
 
-# -- the package is installed, named in a plan, and run ----------------------------------------------------------------
-
-
-@pytest.fixture
-def machine(tmp_path: Path) -> Path:
-    """A folder of a machine on which the package of the page was installed, its plan and some files beside it."""
-    (settings,) = (tomllib.loads(block) for block in blocks(PAGE, "toml"))
-    project = settings["project"]
-    assert settings["tool"]["setuptools"]["py-modules"] == ["acme_context"]
-    site = tmp_path / "site"
+def install_from(project: Any, site: Path) -> None:
     points = project["entry-points"]["amplifier_context"]
     install(site, project["name"], project["version"], "amplifier_context", points)
-    (site / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
-    plan = tmp_path / "home" / "plan.yaml"
-    plan.parent.mkdir()
-    plan.write_text(code(PAGE, "plan.yaml"), encoding="utf-8")
-    for number in range(40):
-        (plan.parent / f"notes_{number}.txt").write_text(f"note_{number} about part_{number}\n" * 60, encoding="utf-8")
-    return tmp_path
-
-
-def run(machine: Path) -> subprocess.CompletedProcess[str]:
-    command = [Path(sys.executable).parent / "amplifier-context", "run", "plan.yaml"]
-    home = {**os.environ, "PYTHONPATH": str(machine / "site"), "HOME": str(machine / "home")}
-    return subprocess.run(command, cwd=machine / "home", env=home, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.kernel
 def test_the_package_of_the_page_runs_in_the_plan_of_the_page_and_without_it_there_is_the_error_of_the_page(
-    machine: Path,
+    tmp_path: Path,
 ) -> None:
-    done = run(machine)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"compacted [^└]*freed by\s+drop-searches", done.stdout), done.stdout
-    assert "failed" not in done.stderr
-    (machine / "site" / "acme_context.py").unlink()
-    done = run(machine)
-    assert done.returncode != 0
+    (settings,) = (tomllib.loads(block) for block in blocks(PAGE, "toml"))
+    assert settings["tool"]["setuptools"]["py-modules"] == ["acme_context"]
+    site, home = tmp_path / "site", tmp_path / "home"
+    install_from(settings["project"], site)
+    (site / "acme_context.py").write_text(code(PAGE, "acme_context.py"), encoding="utf-8")
+    home.mkdir()
+    (home / "plan.yaml").write_text(code(PAGE, "plan.yaml"), encoding="utf-8")
+    for number in range(40):
+        (home / f"notes_{number}.txt").write_text(f"note_{number} about part_{number}\n" * 60, encoding="utf-8")
+
+    def run() -> tuple[int, str]:
+        command = [Path(sys.executable).parent / "amplifier-context", "run", "plan.yaml"]
+        env = {**os.environ, "PYTHONPATH": str(site), "HOME": str(home)}
+        done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    status, printed = run()
+    assert status == 0, printed
+    assert re.search(r"compacted [^└]*freed by\s+drop-searches", printed), printed
+    (site / "acme_context.py").unlink()
+    status, printed = run()
+    assert status != 0
     quoted = "'drop-searches' is not known; known are"
     assert quoted in PAGE
-    assert quoted in " ".join(f"{done.stdout}{done.stderr}".split())
+    assert quoted in " ".join(printed.split())
 
 
-@pytest.fixture
-def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[core.Plugins]:
-    """Plug-ins of a machine on which `pip install ./examples/plugin` was run."""
+async def test_the_strategy_of_the_plugin_keeps_trouble_and_its_observer_counts_folds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = ROOT / "examples" / "plugin"
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    points = project["entry-points"]["amplifier_context"]
-    install(tmp_path, project["name"], project["version"], "amplifier_context", points)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.syspath_prepend(str(folder))
-    found = core.Plugins()
-    found.load_installed()
-    yield found
-    sys.modules.pop("amplifier_context_keep_trouble", None)
-
-
-async def test_the_strategy_of_the_plugin_keeps_trouble_and_its_observer_counts_folds(plugins: core.Plugins) -> None:
+    install_from(tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"], tmp_path)
+    for path in (tmp_path, folder):
+        monkeypatch.syspath_prepend(str(path))
+    plugins = core.Plugins()
+    plugins.load_installed()
     config = core.load_config({"max_tokens": 1_000, "token_counter": "heuristic", "ladder": ["keep-trouble", "drop"]})
     manager = core.ContextManager(config, session_id="s", plugins=plugins)
     await manager.add_message(user("Build it."))
@@ -155,8 +138,5 @@ async def test_the_strategy_of_the_plugin_keeps_trouble_and_its_observer_counts_
         assert check_request(view) == []
     assert any("Traceback" in message["content"] for message in view)
     assert not any("Step 4 " in message["content"] for message in view)
-    offer = plugins.find("amplifier_context_strategies", "keep-trouble")
-    assert offer is not None
-    assert offer[0] == "keep-trouble"
-    folds = sys.modules["amplifier_context_keep_trouble"].plugin.folds
+    folds = sys.modules.pop("amplifier_context_keep_trouble").plugin.folds
     assert folds["s"] == (await manager.explain())["compactions"] > 0
