@@ -108,3 +108,14 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     after = await manager.get_messages()
     assert ([one["content"] for one in after[-2:]], len(after)) == (["go on", "and now?"], len(history) + 1)
     await manager.close()
+
+
+async def test_a_view_of_another_session_is_named_once(place: Place) -> None:
+    manager, _, view = await long(place)
+    other = manager_on(place.store(), place.session_id("other"))
+    for _ in range(2):
+        await other.set_messages([*stripped(view), user("and now?")])
+        await other.set_messages([user("hello again")])
+    [warning] = other.warnings.texts
+    assert "that no known view" in warning
+    await manager.close()

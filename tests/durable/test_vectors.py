@@ -4,12 +4,13 @@ import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import ConfigError
-from tests.embedders import Deterministic, add, searching
+from amplifier_context_core.errors import ConfigError, StoreError
+from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 from tests.places import Place
 
 
@@ -53,3 +54,33 @@ async def test_forgetting_and_deleting_leave_no_vector_without_the_package_that_
         ConfigError, match=r"^embedder: needs a package .* install 'amplifier-context-recall\[vectors\]'$"
     ):
         searching(Deterministic())
+
+
+@pytest.mark.stores("sqlite", "postgresql", only=True)
+async def test_vectors_of_another_model_of_the_same_name_are_made_again(place: Place) -> None:
+    other, alone = Fitted(CORPUS), searching(Fitted(CORPUS))
+    other.name = Deterministic.name  # of as many dimensions, too
+    await add(alone, *CORPUS)
+    async with opened(Deterministic(3), place) as manager:
+        await add(manager, *CORPUS)
+        await manager.search("doctor")
+    async with opened(other, place) as manager:
+        assert await manager.search("doctor", 30) == await alone.search("doctor", 30)
+        assert "are not those of this embedder" in str((await manager.explain())["warnings"])
+
+
+@pytest.mark.stores("sqlite")
+async def test_where_vectors_cannot_be_read_none_are_made_and_where_they_cannot_be_kept_that_is_reported(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse = AsyncMock(side_effect=StoreError("the disk is full"))
+    async with opened(embedder := Deterministic(), place) as manager:
+        await add(manager, "grey heron", "goose")
+        with monkeypatch.context() as patch:
+            patch.setattr(manager.store, "vectors", refuse)
+            assert await manager.search("heron") == ["m1"]
+        assert embedder.asked == [], "the store may have them"
+        monkeypatch.setattr(manager.store, "save_vectors", refuse)
+        assert (await manager.search("grey heron"))[0] == "m1"
+        unread, unkept = (await manager.explain())["warnings"]
+        assert ("words alone are searched" in unread, "vectors are not kept" in unkept) == (True, True)

@@ -12,6 +12,7 @@ import pytest
 
 from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.errors import OutcomeUnknown
+from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
@@ -19,7 +20,7 @@ from amplifier_context_testing import coding_session
 from tests.authors import make_manager
 from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.messages import rounds, text, user
+from tests.messages import rounds, says, text, user
 
 
 class FaultyStore(MemoryStore):
@@ -108,6 +109,20 @@ async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_
     await asyncio.gather(*adding)
     assert store.batches == [1, 16]
     assert await contents(manager) == await stored(store) == [f"message {n}" for n in range(17)]
+
+
+async def test_a_list_of_items_that_the_store_refused_comes_with_the_answer_that_is_added_again(
+    store: FaultyStore,
+) -> None:
+    manager = await feed(manager_on(store), [user("go")])
+    await manager.pool.add(ContextItem("a report", "the report", "r1"))
+    await ask(manager)
+    store.failing = True
+    with pytest.raises(StoreError):
+        await manager.add_message(says("I read it."))
+    store.failing = False
+    await manager.add_message(says("I read it."))
+    assert [message["role"] for message in await manager.get_messages()] == ["user", "system", "assistant"]
 
 
 async def test_of_a_batch_only_what_cannot_be_read_is_refused(store: FaultyStore) -> None:
