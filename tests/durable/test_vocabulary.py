@@ -1,6 +1,8 @@
 """The vocabulary of token counts is loaded once in a process, in a thread, as soon as a module is mounted."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -45,3 +47,24 @@ async def test_mounting_loads_one_that_is_installed_in_the_background(threads: l
             await asyncio.sleep(0.001)
     await manager.add_message(user("how many?"))
     assert len(threads) == 1
+
+
+_FORK = """
+import asyncio, os, time
+from amplifier_context_core import ContextManager
+from amplifier_context_core.messages import tokens
+found, loads = tokens._from_wheel, []
+tokens._from_wheel = lambda encoding: (loads.append(encoding), time.sleep(0.2), found(encoding))[-1]
+ContextManager().session.counter.start_loading()
+while not loads:
+    time.sleep(0.001)
+if child := os.fork():
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+asyncio.run(asyncio.wait_for(ContextManager().add_message({"role": "assistant", "content": "seventeen"}), 20))
+os._exit(0)
+"""
+
+
+def test_a_process_that_is_forked_while_it_is_loaded_can_count() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
