@@ -235,26 +235,6 @@ async def test_a_compaction_that_ends_meanwhile_saves_no_erased_text(
         assert SECRET.encode() not in raw_bytes(place.folder)
 
 
-@pytest.mark.stores(*BACKENDS)
-async def test_a_host_that_resumes_with_its_own_transcript_does_not_bring_back_what_was_forgotten(
-    place: Place, tmp_path: Path
-) -> None:
-    host = Host(tmp_path / "home", "s")
-    manager = await pasted(place, host)
-    before = await manager.get_messages()
-    assert await manager.forget(["m2"]) == ["m2"]
-    manager = await again(manager, place)
-    await host.resume(manager, "Be brief.")
-    await manager.add_message({"role": "user", "content": "go on"})
-    assert SECRET not in await everything(manager)
-    messages = await manager.get_messages()
-    assert messages[1]["content"] == "(erased)"
-    assert [m for m in messages[:-1] if m["content"] != "(erased)"] == [before[0], *before[2:]]
-    await host.save(manager)
-    assert SECRET not in host.transcript.read_text()  # the host's own copy heals, too
-    await manager.close()
-
-
 async def test_it_is_recognised_in_a_fork_whose_checkpoint_is_lost(place: Place, tmp_path: Path) -> None:
     host = Host(tmp_path / "home", "s")
     manager = await pasted(place, host)

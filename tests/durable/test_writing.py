@@ -16,11 +16,10 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
-from amplifier_context_testing import coding_session
 from tests.authors import make_manager
 from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.messages import rounds, says, text, user
+from tests.messages import rounds, says, user
 
 
 class FaultyStore(MemoryStore):
@@ -212,20 +211,6 @@ async def test_a_lost_session_is_an_error_or_continues_in_a_fork_if_it_still_beg
     assert len(await store.sessions()) == (2 if forks else 1)
     if forks:
         assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
-
-
-async def test_what_is_forgotten_is_in_no_view_no_history_and_no_checkpoint(store: FaultyStore) -> None:
-    manager = manager_on(store, max_tokens=6_000)
-    messages = list(coding_session(120, 3))
-    messages[40] = {**messages[40], "content": "the key is sk-live-4242-topsecret " * 3}
-    await ask(await feed(manager, messages))
-    assert "topsecret" in text(await manager.get_messages())
-    assert await manager.forget(["m41", "m9999"]) == ["m41"]
-    for shown in (await ask(manager), await manager.get_messages(), [await manager.recall("m41") or {}]):
-        assert "topsecret" not in text(shown)
-    await manager.close()
-    assert b"topsecret" not in (await store.load_checkpoint("s") or b"")
-    assert [entry.seq for entry in await store.read("s")] == [*range(1, 121)]
 
 
 async def test_no_setting_of_a_store_is_written_into_a_checkpoint(store: FaultyStore) -> None:
