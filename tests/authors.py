@@ -4,8 +4,6 @@ What holds of the one holds of the other: `tests/manager` and `tests/durable` ru
 context-persistent is that of context-simple on another store.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from typing import Any, Literal
 

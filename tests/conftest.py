@@ -1,7 +1,5 @@
 """Shared by all tests: where the recorded transcripts are, how hard hypothesis looks, what may not be skipped."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Distributions that tests install, as far as `importlib.metadata` sees them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

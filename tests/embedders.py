@@ -1,7 +1,5 @@
 """Embedders for tests, and a manager that searches with one."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Event loops: how long work holds one, and those that careless hosts close with tasks that nothing cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import time

@@ -1,7 +1,5 @@
 """Managers with settings, in the place that a test runs on: filled, and asked for views that are checked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any

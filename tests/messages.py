@@ -3,8 +3,6 @@
 Odd and hostile ones are in `amplifier_context_testing.checks.corpus`, any that can occur in `tests/laws/histories.py`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The pages people read: their blocks of code, and their named sections (``<!-- name:begin -->``)."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,13 +1,10 @@
 """Places where histories are kept: each backend, with servers at hand, as tests that run on all of them need it."""
 
-from __future__ import annotations
-
 import os
 import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -44,15 +41,8 @@ def clean_up() -> None:
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(OURS)))
     if "redis" in _used:
         with redis.Redis.from_url(server("redis")) as client:
-            for keys in batched(client.scan_iter(f"*{OURS}*", count=1_000), 500):
-                client.unlink(*keys)
-
-
-def batched(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of `size` items at most."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch
+            for key in client.scan_iter(f"*{OURS}*", count=1_000):
+                client.unlink(key)
 
 
 def marked_backends() -> list[tuple[str, tuple[pytest.MarkDecorator, ...]]]:

@@ -3,8 +3,6 @@
 A new one is found by itself: as an object of a module, or as a call of `re` in a function.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import pkgutil
@@ -33,17 +31,14 @@ _SEARCHES = frozenset({"findall", "finditer", "search", "split", "sub"})
 
 # Functions that make a pattern for text of a transcript, and a call for which each does.
 MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
-    "core.compaction.excerpts._imperative": (
-        excerpts,
-        lambda: excerpts._imperative.__wrapped__(),  # pyright: ignore[reportPrivateUsage]
-    ),
+    "core.compaction.excerpts._imperative": (excerpts, lambda: excerpts._imperative.__wrapped__()),
     "core.compaction.rarity._compiled": (
         rarity,
-        lambda: [rarity._compiled.__wrapped__(one) for one in (rarity._TERM, rarity._UNSPACED)],  # pyright: ignore[reportPrivateUsage]
+        lambda: [rarity._compiled.__wrapped__(one) for one in (rarity._TERM, rarity._UNSPACED)],
     ),
     "core.compaction.roots.Root._shortened": (
         roots,
-        lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a"),  # pyright: ignore[reportPrivateUsage]
+        lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a"),
     ),
     "core.compaction.roots._full": (roots, lambda: roots.with_full_paths("[./ = /a/a/]\n./a")),
     "core.compaction.speech._end_of_element": (speech, lambda: speech.read("<a>\n</a>", "person")),
@@ -52,15 +47,10 @@ MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
 
 
 class Regex(NamedTuple):
-    """A pattern, and how it is used.
-
-    Attributes:
-        pattern: compiled.
-        methods: of ``match``, ``fullmatch`` and ``search``, those that the product calls.
-    """
+    """A pattern, and how it is used."""
 
     pattern: re.Pattern[Any]
-    methods: frozenset[str]
+    methods: frozenset[str]  # of ``match``, ``fullmatch`` and ``search``, those that the product calls
 
 
 @cache
@@ -87,7 +77,7 @@ def regexes() -> dict[str, Regex]:
     methods: dict[re.Pattern[Any], set[str]] = {}
     for name, module in modules().items():
         for constant, value in vars(module).items():
-            for pattern in filter(is_pattern, value if isinstance(value, tuple | list) else [value]):  # pyright: ignore[reportUnknownArgumentType]
+            for pattern in filter(is_pattern, value if isinstance(value, tuple | list) else [value]):
                 names.setdefault(pattern, f"{name}.{constant}")
                 methods.setdefault(pattern, set()).update(_methods_of(constant, tree_of(module)))
     found = {name: Regex(pattern, frozenset(methods[pattern]) or _ANY) for pattern, name in names.items()}

@@ -1,7 +1,5 @@
 """The config keys of the modules that are replaced, and of hosts' configs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 # With their defaults where they have one.

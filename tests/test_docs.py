@@ -1,17 +1,14 @@
 """What the README and the pages of docs/ say is executed, or compared with what is true; what they name is there."""
 
-from __future__ import annotations
-
-import importlib
-import importlib.util
 import re
 import sys
 from collections import Counter
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -42,16 +39,16 @@ def test_python_in_the_pages_runs(page: str, block: str, monkeypatch: pytest.Mon
     exec(compile(block, "README.md", "exec"), {"__name__": "__main__"})  # noqa: S102 - that is the test
 
 
-def test_mount_plans_name_a_context_we_ship() -> None:
-    plans = [yaml.safe_load(block) for page in PAGES.values() for block in blocks(page, "yaml")]
-    assert plans
-    for plan in plans:
-        context = plan["session"]["context"]
-        module = context if isinstance(context, str) else context["module"]
-        assert (ROOT / f"amplifier_{module.replace('-', '_')}" / "__init__.py").is_file()
-        config = plan.get("context", {}).get("config") or (context.get("config") if isinstance(context, dict) else {})
-        known = SummaryConfig if module == "context-summary" else PersistentConfig
-        assert set(config or {}) <= set(known.model_fields) | WITHOUT_MEANING
+PLANS = [yaml.safe_load(block) for page in PAGES.values() for block in blocks(page, "yaml")]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=range(len(PLANS)))
+def test_a_mount_plan_names_a_context_we_ship_and_its_keys(plan: Any) -> None:
+    context = plan["session"]["context"]
+    name, config = (context, {}) if isinstance(context, str) else (context["module"], context.get("config"))
+    assert (ROOT / f"amplifier_{name.replace('-', '_')}" / "__init__.py").is_file()
+    known = SummaryConfig if name == "context-summary" else PersistentConfig
+    assert {*(plan.get("context", {}).get("config") or config or {})} <= {*known.model_fields} | WITHOUT_MEANING
 
 
 @pytest.mark.kernel
@@ -65,13 +62,6 @@ def test_the_whole_plan_of_the_configuration_page_runs(tmp_path: Path, monkeypat
     assert "notes.md" in done.output
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
-def test_make_targets_of_a_page_exist(name: str) -> None:
-    makefile = read("Makefile")
-    for target in set(re.findall(r"\bmake ([a-z]+)", read(name))):
-        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
-
-
 def anchors(page: str) -> set[str]:
     """Return the names under which GitHub links to the headings of a page."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page, flags=re.DOTALL), re.MULTILINE)
@@ -79,11 +69,13 @@ def anchors(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize("page", ALL)
-def test_links_of_a_page_lead_somewhere(page: str) -> None:
+def test_links_of_a_page_and_make_targets_on_it_lead_somewhere(page: str) -> None:
     for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*)#?([^)\s]*)\)", ALL[page]):
         target = ((ROOT / page).parent / link).resolve() if link else ROOT / page
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text(encoding="utf-8")), f"{link}#{anchor}"
+    for target in set(re.findall(r"`make ([a-z]+)", ALL[page])):
+        assert re.search(rf"^{target}:", read("Makefile"), re.MULTILINE), target
 
 
 def test_pages_that_code_names_exist() -> None:
@@ -101,14 +93,9 @@ def test_the_config_tables_are_those_the_code_gives(name: str) -> None:
     assert between(read("docs/configuration.md"), name) == TABLES[name]()
 
 
-def test_the_stores_page_shows_every_command_and_no_other() -> None:
+def test_the_stores_page_and_the_readme_of_the_command_show_every_command_and_no_other() -> None:
     commands = re.findall(r"^amplifier-context ([a-z]+)", read("docs/stores.md"), re.MULTILINE)
     assert sorted(set(commands)) == sorted(main.commands)
-    for command in commands:
-        assert main.get_command(click.Context(main), command), command
-
-
-def test_the_readme_of_the_command_names_its_commands() -> None:
     _, _, after = read("amplifier_context_cli/README.md").partition("manages stored sessions:")
     assert re.findall(r"`(\w+)`", after.partition(".")[0]) == list(main.commands)
 
@@ -143,42 +130,23 @@ def test_the_architecture_page_names_every_file_of_a_package_once(folder: str) -
     assert not wrong, f"docs/architecture.md must name each file once; it names these so many times: {wrong}"
 
 
-def is_there(path: str) -> bool:
-    """True if a dotted path names a module or a member of one."""
-    parts = path.replace(":", ".").split(".")
-    for length in range(len(parts), 0, -1):
-        try:
-            place: Any = importlib.import_module(".".join(parts[:length]))
-        except ModuleNotFoundError:
-            continue
-        for name in parts[length:]:
-            place = getattr(place, name, None)
-        return place is not None
-    return False
-
-
 @pytest.mark.parametrize("page", ALL)
 def test_every_name_and_module_of_ours_on_a_page_is_where_the_page_says(page: str) -> None:
-    wrong = [path for path in re.findall(OURS, ALL[page]) if not is_there(path)]
+    paths = [path.replace(":", ".") for path in re.findall(OURS, ALL[page])]
     for place, names in re.findall(r"\bfrom (amplifier_context_[\w.]+) import ([\w, ]+)", ALL[page]):
-        wrong += [f"{place}.{name}" for name in re.split(r",\s*", names.strip()) if not is_there(f"{place}.{name}")]
+        paths += [f"{place}.{name}" for name in re.split(r",\s*", names.strip())]
     run = re.findall(r"python\S* -m ([\w.]+)", ALL[page])
-    assert wrong + [name for name in run if not importlib.util.find_spec(name)] == []
+    assert [path for path in paths if locate(path) is None] == [name for name in run if not find_spec(name)] == []
 
 
 def test_every_test_that_a_page_names_is_there() -> None:
     tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     there = set(re.findall(r"\bdef (test_\w+)\(", tests))
-    named = {name: page for page, text in ALL.items() for name in re.findall(r"`(test_\w+)`", text)}
-    assert {name: page for name, page in named.items() if name not in there} == {}
-
-
-def test_every_guarantee_names_a_test_of_the_file_at_its_path() -> None:
+    assert {name for text in ALL.values() for name in re.findall(r"`(test_\w+)`", text)} - there == set()
     rows = [line for line in read("docs/guarantees.md").splitlines() if line.startswith("- ")]
     named = [re.search(r" `([\w/.]+)::(test_\w+)`$", row) for row in rows]
     assert len(rows) > 40
-    assert all(named)
-    assert [one[0] for one in named if one and not re.search(rf"\bdef {one[2]}\(", read(one[1]))] == []
+    assert [one for one in named if one is None or not re.search(rf"\bdef {one[2]}\(", read(one[1]))] == []
 
 
 # -- a key, a command or an event field that is new has a test that names it -------------------------------------------
@@ -207,12 +175,9 @@ def fields() -> list[str]:
     return sorted({row.rpartition(".")[2] for found in rows for row in found})
 
 
-def test_every_key_of_the_config_is_named_by_a_test() -> None:
-    assert [key for key in KEYS if key not in named_by_tests()] == []
-
-
-def test_every_field_of_an_event_or_a_report_is_named_by_a_test() -> None:
-    assert [field for field in fields() if field not in named_by_tests()] == []
+@pytest.mark.parametrize("names", [KEYS, fields()], ids=["keys of the config", "fields of events and reports"])
+def test_a_test_names_each_of(names: list[str]) -> None:
+    assert [name for name in names if name not in named_by_tests()] == []
 
 
 @pytest.mark.parametrize("name", main.commands)

@@ -1,7 +1,5 @@
 """Threads beside the one under test."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

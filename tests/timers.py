@@ -1,7 +1,5 @@
 """Find out whether a task waits with a time limit, without a clock: such a wait sets a timer on the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import traceback
 from collections.abc import Generator

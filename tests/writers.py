@@ -6,8 +6,6 @@
 A writer answers requests for summaries in its own way, and hands all others to the provider that it is put in front of.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -38,14 +36,6 @@ class Writer:
         window: tokens that it declares.
         pricing: USD for a million tokens: input and output.
         retry_after: seconds that its rate limit asks to wait for.
-
-    Attributes:
-        asked: the requests for summaries, in order.
-        answered: how many of them were answered.
-        cancelled: how many were cancelled while they waited.
-        pending: how many wait for their answer now.
-        release: a slow writer answers once this is set.
-        hooks: get `llm:response` for each call, as from any provider; None for no events.
     """
 
     def __init__(
@@ -63,15 +53,13 @@ class Writer:
         self.kind = kind
         self.name = name
         self.priority = 1_000  # a loop never chooses it by itself
-        self.asked: list[Any] = []
-        self.answered = 0
-        self.cancelled = 0
-        self.pending = 0
-        self.release = asyncio.Event()
+        self.asked: list[Any] = []  # the requests for summaries, in order
+        self.answered = self.cancelled = self.pending = 0  # of them
+        self.release = asyncio.Event()  # a slow writer answers once it is set
+        self.hooks: Any = None  # they get `llm:response` for each call, as from any provider
         self._behind = behind
         self._window = window
         self._pricing = pricing
-        self.hooks: Any = None
         self._retry_after = retry_after
 
     def get_info(self) -> Any:

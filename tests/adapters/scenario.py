@@ -1,7 +1,5 @@
 """One conversation for every adapter: an agent reads pages in two turns, far more than fit into its budget."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,7 @@
 """The adapter for LangChain, in an agent of the library."""
 
-from __future__ import annotations
-
-from typing import Any
+import asyncio
+from typing import Any, Self
 
 import pytest
 
@@ -19,8 +18,6 @@ from pydantic import PrivateAttr
 
 from examples.adapters.langchain_context import AmplifierContext
 
-HERE: Any = {"configurable": {"thread_id": "here"}, "recursion_limit": 1_000}
-
 
 class Reader(BaseChatModel):
     """A scripted model that reads a page with each request."""
@@ -35,7 +32,7 @@ class Reader(BaseChatModel):
     def _llm_type(self) -> str:
         return "reader"
 
-    def bind_tools(self, tools: Any, **options: Any) -> Reader:
+    def bind_tools(self, tools: Any, **options: Any) -> Self:
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **options: Any) -> ChatResult:
@@ -52,33 +49,22 @@ def read_page(number: int) -> str:
     return page(number)
 
 
-def open_agent(model: Reader) -> Any:
+@pytest.mark.parametrize("has_loop", [True, False])
+async def test_an_agent_outgrows_its_budget_and_every_request_is_valid(has_loop: bool) -> None:
+    model = Reader()
     middleware = [AmplifierContext(lambda thread: context())]
-    return create_agent(model, [read_page], middleware=middleware, checkpointer=InMemorySaver())
+    agent: Any = create_agent(model, [read_page], middleware=middleware, checkpointer=InMemorySaver())
 
+    async def answered(text: str, thread: str = "here") -> list[BaseMessage]:
+        config = {"configurable": {"thread_id": thread}, "recursion_limit": 1_000}
+        given = {"messages": [HumanMessage(text)]}
+        state = await (agent.ainvoke(given, config) if has_loop else asyncio.to_thread(agent.invoke, given, config))
+        return state["messages"]
 
-async def test_an_agent_outgrows_its_budget_and_every_request_is_valid() -> None:
-    model = Reader()
-    agent = open_agent(model)
-    await agent.ainvoke({"messages": [HumanMessage(TASK)]}, HERE)
-    state = await agent.ainvoke({"messages": [HumanMessage(NEXT_TASK)]}, HERE)
+    await answered(TASK)
+    messages = await answered(NEXT_TASK)
     judge([convert_to_openai_messages(request) for request in model.requests])
-    whole = [one.content for one in state["messages"] if isinstance(one, ToolMessage)]
-    assert whole == [*map(page, range(PAGES))] * 2
-
-
-def test_an_agent_without_an_event_loop_sends_the_same() -> None:
-    model = Reader()
-    agent = open_agent(model)
-    agent.invoke({"messages": [HumanMessage(TASK)]}, HERE)
-    agent.invoke({"messages": [HumanMessage(NEXT_TASK)]}, HERE)
-    judge([convert_to_openai_messages(request) for request in model.requests])
-
-
-async def test_threads_are_kept_apart() -> None:
-    model = Reader()
-    agent = open_agent(model)
-    await agent.ainvoke({"messages": [HumanMessage(TASK)]}, HERE)
-    other: Any = {**HERE, "configurable": {"thread_id": "there"}}
-    await agent.ainvoke({"messages": [HumanMessage("Something else.")]}, other)
-    assert [one.content for one in model.requests[PAGES + 1]] == ["Something else."]
+    assert [one.content for one in messages if isinstance(one, ToolMessage)] == [*map(page, range(PAGES))] * 2
+    sent = len(model.requests)
+    await answered("Something else.", "there")
+    assert [one.content for one in model.requests[sent]] == ["Something else."], "threads are kept apart"

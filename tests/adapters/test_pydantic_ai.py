@@ -1,7 +1,5 @@
 """The adapter for pydantic-ai, in an agent of the library."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.adapters.scenario import ANSWER, NEXT_TASK, PAGES, TASK, Message, arguments, call, context, judge, page

@@ -1,7 +1,5 @@
 """A folder with a plan in it, and the command run there."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -33,29 +31,3 @@ def clone_at(folder: Path) -> Path:
         lines = [f"def step_{number}_{line}(value): return helper_{number}.apply(value, {line})" for line in range(40)]
         (folder / f"part_{number}.py").write_text("\n".join(lines))
     return folder
-
-
-@pytest.fixture
-def clone(tmp_path: Path) -> Path:
-    """The folder of `run`, made like a clone."""
-    return clone_at(tmp_path)
-
-
-@pytest.fixture
-def plan(tmp_path: Path) -> Callable[..., Path]:
-    """Writes a small plan; the parts may be replaced by any YAML."""
-
-    def write(*, context: str = "context-simple", orchestrator: str = "loop-replay", more: str = "") -> Path:
-        file = tmp_path / "plan.yaml"
-        file.write_text(
-            f"session: {{orchestrator: {orchestrator}, context: {context}}}\n"
-            f"providers: [{{module: provider-replay, config: {{script: [Hello.]}}}}]\n{more}\n"
-        )
-        return file
-
-    return write
-
-
-def lines_with(result: Result, text: str) -> list[str]:
-    """The lines of the output that hold a text."""
-    return [line for line in result.output.splitlines() if text in line]

@@ -3,8 +3,6 @@
 With a model that writes the chapters they run on SQLite, in a soak on every backend.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any

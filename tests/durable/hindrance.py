@@ -1,7 +1,5 @@
 """Stores that replace messages and cannot erase yet their text: a file or a server refuses the last step."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any

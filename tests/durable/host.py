@@ -1,11 +1,8 @@
 """A host that keeps a transcript of its own, as Microsoft's app-cli does, and gives it back when it resumes a session.
 
-Its transcript is one message a line: without system and developer messages, without null values, with a second
-timestamp at the top that says when it was saved. What was there before is kept as a backup. Beside it is the host's
-event log, and in the project's folder the history of its prompt.
+Its transcript is one message a line: without system and developer messages and null values, with a second timestamp of
+its own. Beside it are a backup of the one before and the host's event log; the history of prompts is the project's.
 """
-
-from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
@@ -16,13 +13,7 @@ from amplifier_context_core import ContextManager
 
 
 class Host:
-    """The files of one session of a host, below the home of its user.
-
-    Args:
-        home: of the user.
-        session_id: the session's folder is named so.
-        project: the project's folder as this host names it; other than ours.
-    """
+    """The files of one session of a host, below the home of its user; it names the project's folder as we do not."""
 
     def __init__(self, home: Path, session_id: str, project: str = "-tmp-x") -> None:
         self.project = home / ".amplifier" / "projects" / project
@@ -36,7 +27,7 @@ class Host:
         for message in await manager.get_messages():
             if message["role"] in ("system", "developer"):
                 continue
-            saved = {key: without_nulls(value) for key, value in message.items() if value is not None}
+            saved = {key: value for key, value in message.items() if value is not None}
             saved.setdefault("timestamp", datetime.now(UTC).isoformat(timespec="milliseconds"))
             lines.append(json.dumps(saved, ensure_ascii=False))
         if self.transcript.exists():
@@ -59,10 +50,3 @@ class Host:
             file.write(f"\n# {datetime.now(UTC)}\n" + "".join(f"+{line}\n" for line in text.split("\n")))
         with (self.folder / "events.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps({"event": "prompt:submit", "data": {"prompt": text}}) + "\n")
-
-
-def without_nulls(value: Any) -> Any:
-    """JSON data without its null values."""
-    if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value

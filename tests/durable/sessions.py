@@ -1,7 +1,6 @@
 """Sessions of the tests of this folder: a manager on a store, messages, and the same session in another process."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,8 +10,9 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
-from tests.managers import ask
-from tests.messages import Message, user
+from tests.durable.host import Host
+from tests.managers import ask, feed
+from tests.messages import Message, rounds, says, system, user
 from tests.places import Place
 
 BUDGET = 6_000
@@ -26,9 +26,7 @@ def manager_on(store: Store, session_id: str = "s", *, hooks: Any = None, **conf
 
 def turns(number: int) -> list[Message]:
     """Return questions with an answer each."""
-    return [
-        m for n in range(number) for m in (user(f"question {n} " * 30), {"role": "assistant", "content": f"a{n} " * 60})
-    ]
+    return [one for n in range(number) for one in (user(f"question {n} " * 30), says(f"a{n} " * 60))]
 
 
 async def again(manager: ContextManager, place: Place, **config: Any) -> ContextManager:
@@ -58,6 +56,27 @@ async def compacted(manager: ContextManager, messages: int = 100, seed: int = 0)
     return await ask(manager)
 
 
-async def loaded_entries(manager: ContextManager) -> list[Any]:
-    await manager.load()
-    return list(manager.snapshot())
+SECRET = "my password is hunter2-topsecret"
+
+
+async def pasted(place: Place, host: Host | None = None, name: str = "s") -> ContextManager:
+    """A session in which a password was pasted; the mark of that message is m2."""
+    manager = manager_on(place.store(), place.session_id(name))
+    talk = [system("Be brief."), user(SECRET), says("I will keep it.", metadata=None), user("go on"), *rounds(3)]
+    await ask(await feed(manager, [*talk, says("done")]))
+    if host:
+        await host.save(manager)
+        await host.save(manager)
+    return manager
+
+
+async def everything(manager: ContextManager) -> str:
+    """All that the session and its store say, as text."""
+    store, name = manager.store, manager.history.session_id
+    entries = [*await store.read(name), *await store.archived(name)]
+    parts: list[Any] = [await manager.get_messages(), await ask(manager), [entry.message for entry in entries]]
+    return json.dumps(parts) + (await store.load_checkpoint(name) or b"").decode()
+
+
+def stripped(message: Message) -> Message:
+    return {key: value for key, value in message.items() if key not in ("metadata", "timestamp")}

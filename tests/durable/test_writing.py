@@ -3,10 +3,9 @@
 The store waits, fails or loses its claim when a test says so. What it keeps is kept as in memory.
 """
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import pytest
@@ -17,39 +16,27 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Store
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
-from amplifier_context_testing import coding_session
 from tests.authors import make_manager
-from tests.durable.sessions import manager_on, turns
+from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
-from tests.messages import call, rounds, user
+from tests.messages import rounds, says, user
 
 
 class FaultyStore(MemoryStore):
-    """Attributes decide what happens next.
-
-    Attributes:
-        open_gate: changes wait until it is set.
-        failing: changes fail while this is true.
-        lost_to: changes of these sessions fail, because another writer has them; empty if they are gone.
-        in_use: these sessions cannot be opened.
-        made: whether changes are made of which the caller gets no answer, as from a server that breaks off; None for
-            answers.
-        batches: sizes of the appends that came through.
-        starts: indices from which on it was read.
-    """
+    """Attributes decide what happens next."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.open_gate = asyncio.Event()
+        self.open_gate = asyncio.Event()  # changes wait until it is set
         self.open_gate.set()
-        self.failing = False
+        self.failing = False  # changes
         self.failing_checkpoints = False
-        self.lost_to: dict[str, str] = {}
-        self.in_use: dict[str, str] = {}
-        self.made: bool | None = None
-        self.batches: list[int] = []
-        self.starts: list[int] = []
-        self.entered = 0
+        self.lost_to: dict[str, str] = {}  # changes of these sessions fail: another writer has them
+        self.in_use: dict[str, str] = {}  # sessions that cannot be opened
+        self.made: bool | None = None  # whether changes are made whose caller gets no answer; None for answers
+        self.batches: list[int] = []  # sizes of the appends that came through
+        self.starts: list[int] = []  # indices from which on it was read
+        self.entered = 0  # changes
 
     async def open(self, session_id: str, on_repair: OnRepair | None = None) -> Extent:
         if session_id in self.in_use:
@@ -57,30 +44,25 @@ class FaultyStore(MemoryStore):
         return await super().open(session_id, on_repair)
 
     async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await self._hindered(session_id)
-        await super().append(session_id, entries)
-        self.batches.append(len(entries))
-        self._answer()
+        async with self._change(session_id):
+            await super().append(session_id, entries)
+            self.batches.append(len(entries))
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
-        await self._hindered(session_id)
-        await super().replace(session_id, keep, entries)
-        self._answer()
+        async with self._change(session_id):
+            await super().replace(session_id, keep, entries)
 
     async def read(self, session_id: str, start: int = 0, stop: int | None = None) -> list[Entry]:
         self.starts.append(start)
         return await super().read(session_id, start, stop)
-
-    async def rewrite(self, session_id: str, entries: Sequence[Entry]) -> None:
-        await self._hindered(session_id)
-        await super().rewrite(session_id, entries)
 
     async def save_checkpoint(self, session_id: str, covered: int, data: bytes) -> None:
         if self.failing_checkpoints:
             raise StoreError("the disk is full; make room")
         await super().save_checkpoint(session_id, covered, data)
 
-    async def _hindered(self, session_id: str) -> None:
+    @contextlib.asynccontextmanager
+    async def _change(self, session_id: str) -> AsyncGenerator[None]:
         self.entered += 1
         await self.open_gate.wait()
         if self.failing:
@@ -88,10 +70,9 @@ class FaultyStore(MemoryStore):
         if session_id in self.lost_to:
             raise SessionLost(session_id, self.lost_to[session_id])
         if self.made is False:
-            self._answer()
-
-    def _answer(self) -> None:
-        if self.made is not None:
+            raise OutcomeUnknown("no answer came")
+        yield
+        if self.made:
             raise OutcomeUnknown("no answer came")
 
 
@@ -132,17 +113,14 @@ async def test_what_comes_in_while_the_store_is_busy_is_written_together_and_in_
 async def test_a_list_of_items_that_the_store_refused_comes_with_the_answer_that_is_added_again(
     store: FaultyStore,
 ) -> None:
-    manager = manager_on(store)
-    answer = {"role": "assistant", "content": "I read it."}
-    await manager.add_message(user("go"))
+    manager = await feed(manager_on(store), [user("go")])
     await manager.pool.add(ContextItem("a report", "the report", "r1"))
-    await manager.get_messages_for_request()
+    await ask(manager)
     store.failing = True
     with pytest.raises(StoreError):
-        await manager.add_message(answer)
+        await manager.add_message(says("I read it."))
     store.failing = False
-    assert "[r1] the report" in (await manager.get_messages_for_request())[-1]["content"]
-    await manager.add_message(answer)
+    await manager.add_message(says("I read it."))
     assert [message["role"] for message in await manager.get_messages()] == ["user", "system", "assistant"]
 
 
@@ -164,19 +142,15 @@ async def test_what_the_store_refused_is_not_part_of_the_history_and_later_messa
     manager = manager_on(store)
     await manager.add_message(user("before"))
     store.failing = True
-    with pytest.raises(StoreError, match="make room"):
-        await manager.add_message(user("refused"))
-    with pytest.raises(StoreError):
-        await manager.set_messages([user("other")])
-    with pytest.raises(StoreError):
-        await manager.clear()
+    for change in (manager.add_message(user("refused")), manager.set_messages([user("other")]), manager.clear()):
+        with pytest.raises(StoreError, match="make room"):
+            await change
     with pytest.raises(StoreError):
         await manager.interrupt()
     store.failing = False
     await manager.add_message(user("after"))
     assert await contents(manager) == await stored(store) == ["before", "after"]
-    marks = [entry.mark for entry in manager.snapshot()]
-    assert len(set(marks)) == 2
+    assert len({entry.mark for entry in manager.snapshot()}) == 2
 
 
 @pytest.mark.parametrize("edits", [False, True], ids=["an add", "an edit"])
@@ -208,16 +182,6 @@ async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyS
     assert await resumed.get_messages() == await manager.get_messages()
 
 
-async def test_a_session_in_use_is_refused_with_the_name_of_its_holder(store: FaultyStore) -> None:
-    store.in_use["s"] = "pid 7 on elsewhere"
-    manager = manager_on(store)
-    with pytest.raises(SessionInUse, match="pid 7 on elsewhere"):
-        await manager.add_message(user("x"))
-    del store.in_use["s"]
-    await manager.add_message(user("x"))  # once it is free, it goes on
-    assert await stored(store) == ["x"]
-
-
 @pytest.mark.parametrize("name", ["s", "会" * 66], ids=["short", "of the greatest length"])
 async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(store: FaultyStore, name: str) -> None:
     await feed(manager_on(store, name), [user("a"), user("b")])
@@ -230,112 +194,37 @@ async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(st
     assert any("goes on as" in text and "pid 7" in text for text in manager.warnings.texts)
 
 
-async def test_a_fork_saves_a_state_of_its_own_and_leaves_that_of_the_original(store: FaultyStore) -> None:
-    await (await feed(manager_on(store), [user("a"), *rounds(3)])).pin("m1")
-    original = await store.load_checkpoint("s")
-    store.in_use["s"] = "pid 7 on elsewhere"
-    fork = await feed(manager_on(store, on_conflict="fork"), [user("b")])
-    await fork.pin("m8")
-    assert await store.load_checkpoint("s") == original
-    assert await store.load_checkpoint(fork.history.session_id) not in (None, original)
-    assert (await fork.explain())["session_id"] == fork.history.session_id != "s"
-
-
-@pytest.mark.parametrize("fork", [False, True], ids=["by default", "in a fork that the other writer has edited"])
-async def test_a_lost_session_is_an_error_and_nothing_is_written(store: FaultyStore, fork: bool) -> None:
-    manager = await feed(manager_on(store, on_conflict="fork" if fork else "error"), [user("a"), user("b")])
-    if fork:
-        await manager_on(store).set_messages([user("a"), user("rewritten"), user("more")])
+@pytest.mark.parametrize(
+    ("conflict", "theirs"), [("error", ["a", "b"]), ("fork", ["a", "edited", "c"]), ("fork", ["a", "b", "theirs"])]
+)
+async def test_a_lost_session_is_an_error_or_continues_in_a_fork_if_it_still_begins_with_what_memory_held(
+    store: FaultyStore, conflict: str, theirs: list[str]
+) -> None:
+    manager = await feed(manager_on(store, on_conflict=conflict), [user("a"), user("b")])
+    await manager_on(store).set_messages([*map(user, theirs)])
     store.lost_to["s"] = "pid 8 on elsewhere"
-    with pytest.raises(SessionLost, match="pid 8 on elsewhere"):
+    forks = "theirs" in theirs
+    with contextlib.nullcontext() if forks else pytest.raises(SessionLost, match="pid 8 on elsewhere"):
         await manager.add_message(user("c"))
-    assert [info.session_id for info in await store.sessions()] == ["s"]
-    assert await contents(manager) == ["a", "b"]
-    assert await stored(store) == (["a", "rewritten", "more"] if fork else ["a", "b"])
+    assert await contents(manager) == ["a", "b", *(["c"] if forks else [])]
+    assert await stored(store) == theirs
+    assert len(await store.sessions()) == (2 if forks else 1)
+    if forks:
+        assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
 
 
-async def test_a_lost_session_continues_in_a_fork_of_what_memory_held(store: FaultyStore) -> None:
-    manager = await feed(manager_on(store, on_conflict="fork"), [user("a"), user("b")])
-    other = manager_on(store)
-    await other.add_message(user("by the other"))
-    store.lost_to["s"] = "pid 8 on elsewhere"
-    await manager.add_message(user("c"))
-    assert await contents(manager) == ["a", "b", "c"]
-    assert await stored(store) == ["a", "b", "by the other"]
-    assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
-
-
-async def test_what_is_forgotten_is_in_no_view_no_history_and_no_checkpoint(store: FaultyStore) -> None:
-    manager = manager_on(store, max_tokens=6_000)
-    messages = list(coding_session(120, 3))
-    messages[40] = {**messages[40], "content": "the key is sk-live-4242-topsecret " * 3}
-    await feed(manager, messages)
-    await ask(manager)
-    assert "sk-live-4242-topsecret" in repr(await manager.get_messages())
-    assert await manager.forget(["m41", "m9999"]) == ["m41"]
-    assert "topsecret" not in repr(await ask(manager))
-    assert "topsecret" not in repr(await manager.get_messages())
-    assert "topsecret" not in repr(await manager.recall("m41"))
-    await manager.close()
-    assert b"topsecret" not in (await store.load_checkpoint("s") or b"")
-    assert len(await store.read("s")) == 120
-    assert (await store.read("s"))[40].seq == 41
-
-
-async def test_no_setting_of_a_store_is_written_into_a_checkpoint() -> None:
-    store = MemoryStore()
-    settings = PersistentConfig.model_validate(
-        {"token_counter": "heuristic", "max_tokens": 4_000, "store": "postgresql://app:S3kr3tPW@db/agents"}
-    )
-    manager = make_manager(settings, session_id="s", store=store)
+async def test_no_setting_of_a_store_is_written_into_a_checkpoint(store: FaultyStore) -> None:
+    config = {"token_counter": "heuristic", "max_tokens": 4_000, "store": "postgresql://app:S3kr3tPW@db/agents"}
+    manager = make_manager(PersistentConfig.model_validate(config), session_id="s", store=store)
     await ask(await feed(manager, [user("go"), *rounds(60)]))
-    data = await store.load_checkpoint("s")
-    assert data
-    assert b"S3kr3t" not in data
-
-
-async def test_a_cancelled_turn_that_could_not_be_taken_out_is_taken_out_later() -> None:
-    store = FaultyStore()
-    manager = await feed(manager_on(store, on_interrupt="discard"), [*turns(1), user("stop this"), call("c")])
-    manager.history.on_cancelled()
-    store.failing = True
-    with pytest.raises(StoreError):
-        await manager.on_turn_complete()
-    store.failing = False
-    await manager.on_turn_complete()
-    assert len(await manager.get_messages()) == 2
-
-
-def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_holds() -> None:
-    store = FaultyStore()
-    manager = manager_on(store)
-
-    async def broken_off() -> None:
-        await feed(manager, [user("a"), user("b")])
-        gate, store.open_gate = store.open_gate, asyncio.Event()
-        adding = asyncio.create_task(manager.add_message(user("c")))
-        while store.entered < 3:
-            await asyncio.sleep(0)
-        assert not adding.done()
-        store.open_gate = gate
-
-    async def edited() -> None:
-        await feed(manager_on(store), [user("written all the same")])
-        await manager.set_messages([user("a"), user("b"), user("edited")])
-        held = [entry.message["content"] for entry in await store.read("s")]
-        assert held == [m["content"] for m in await manager.get_messages()] == ["a", "b", "edited"]
-        assert [e.message["content"] for e in await store.archived("s")] == ["written all the same"]
-
-    asyncio.run(broken_off())
-    asyncio.run(edited())
+    assert b"S3kr3t" not in (await store.load_checkpoint("s") or b"S3kr3t")
 
 
 @pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("edits", [True, False], ids=["an edit", "a message"])
 async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_store_has_it(
-    edits: bool, made: bool
+    store: FaultyStore, edits: bool, made: bool
 ) -> None:
-    store = FaultyStore()
     manager = await feed(manager_on(store), [user("a"), user("b")])
     store.made = made
     with pytest.raises(OutcomeUnknown):
@@ -347,3 +236,24 @@ async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_s
     assert await contents(manager) == await stored(store) == [*held, "d"]
     seqs = [entry.seq for entry in await store.read("s")]
     assert seqs == sorted(set(seqs))
+
+
+def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_holds(store: FaultyStore) -> None:
+    manager = manager_on(store)
+
+    async def broken_off() -> None:
+        await feed(manager, [user("a"), user("b")])
+        gate, store.open_gate = store.open_gate, asyncio.Event()
+        adding = asyncio.create_task(manager.add_message(user("c")))
+        await until(store, 3)
+        assert not adding.done()
+        store.open_gate = gate
+
+    async def edited() -> None:
+        await feed(manager_on(store), [user("written all the same")])
+        await manager.set_messages([user("a"), user("b"), user("edited")])
+        assert await stored(store) == await contents(manager) == ["a", "b", "edited"]
+        assert [entry.message["content"] for entry in await store.archived("s")] == ["written all the same"]
+
+    asyncio.run(broken_off())
+    asyncio.run(edited())

@@ -1,17 +1,13 @@
-"""In this folder nothing is skipped: the kernel's suites skip without a word when they cannot find the module."""
+"""Each module in the kernel, by every test of its file."""
 
-from __future__ import annotations
-
-from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.kernel.mounted import CURRENT, Mounted, use
+from tests.kernel.mounted import CURRENT, Mounted
 from tests.places import ALL, Place, marked_backends, wanted
 
-EVERYWHERE = ("test_sessions",)  # files whose tests run on the backends they want; the others on each module's default
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,37 +25,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every module; where it says so, on the backends that the test wants."""
-    name = metafunc.module.__name__.rpartition(".")[2]
-    cases: list[Any] = []
-    if name != "test_host_checkpoint":  # there the session's own store has nothing to resume
-        cases.append(pytest.param(("context-persistent", ""), id="persistent"))
-    if name != "test_resuming":
-        cases.insert(0, pytest.param(("context-simple", ""), id="simple"))
-    if name not in ("test_resuming", "test_installed_copy"):
-        cases.append(pytest.param(("context-summary", ""), id="summary"))
-    if name in EVERYWHERE:
+    """The modules of a file, `MODULES` or all; in `test_sessions` also on the backends that a test wants."""
+    modules = getattr(metafunc.module, "MODULES", ("simple", "persistent", "summary"))
+    cases: list[Any] = [pytest.param((f"context-{module}", ""), id=module) for module in modules]
+    if metafunc.module.__name__.endswith("test_sessions"):
         cases += [
-            pytest.param(("context-persistent", backend), id=f"persistent-{backend}", marks=marks)
+            pytest.param((f"context-{module}", backend), id=f"{module}-{backend}", marks=marks)
+            for module in ("persistent", "summary")
             for backend, marks in marked_backends()
-            if backend in wanted(metafunc)
+            if (backend in wanted(metafunc) if module == "persistent" else ALL or backend == "sqlite")
         ]
-        cases += [
-            pytest.param(("context-summary", backend), id=f"summary-{backend}", marks=marks)
-            for backend, marks in marked_backends()
-            if ALL or backend == "sqlite"
-        ]
-    few = metafunc.definition.get_closest_marker("few_elsewhere")
-    if few is None:
-        metafunc.parametrize("mounted", cases, indirect=True)
-        return
-    argument, every, chosen = few.args
-    pairs = [
-        pytest.param(*case.values, value, id=f"{value}-{case.id}", marks=case.marks)
-        for case in cases
-        for value in (every if ALL or case is cases[0] else chosen)
-    ]
-    metafunc.parametrize(("mounted", argument), pairs, indirect=["mounted"])
+    metafunc.parametrize("mounted", cases, indirect=True)
 
 
 @pytest.fixture(autouse=True)
@@ -67,19 +43,7 @@ def mounted(request: pytest.FixtureRequest, tmp_path: Path) -> Mounted:
     """The module under test; where no backend is named, on its default one."""
     module, backend = request.param
     config: dict[str, Any] = {"store": Place(backend, tmp_path).url(), "durability": "none"} if backend else {}
-    if (
-        module == "context-summary"
-    ):  # the scripts of these tests hold the answers of an agent; tests/summary has a model
+    if module == "context-summary":  # these scripts hold the answers of an agent; tests/summary has a model
         config["max_summary_calls"] = 0
-    use(module, config)
+    CURRENT.module, CURRENT.config = module, config
     return CURRENT
-
-
-@pytest.hookimpl(wrapper=True, trylast=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """A skip is a failure here."""
-    report = yield
-    if report.skipped and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped: {report.longrepr}"
-    return report

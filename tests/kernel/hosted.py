@@ -1,11 +1,7 @@
 """A host that keeps transcripts itself and the checkpoints of a context beside them.
 
-`Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order: its
-identity is known while `context.preserve_evidence` is awaited, the transcript and the record are saved first, then the
-record of the process before is restored, and the hooks of tools save again.
+`Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order.
 """
-
-from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
@@ -16,10 +12,9 @@ from typing import Any
 from amplifier_context_core import ContextManager
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, mount_plan, session
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.kernel.mounted import CURRENT
-
-Message = dict[str, Any]
+from tests.managers import feed
+from tests.messages import Message, work
 
 IDENTITY = {"provider": "anthropic", "model": "one"}
 
@@ -57,7 +52,7 @@ class Host:
             return
         record = export(self.identity)
         if record is not None:
-            self.record.write_text(json.dumps(record, ensure_ascii=False), encoding="utf-8")
+            self.record.write_text(json.dumps(record))
             self.status = {"status": "saved", "sourceRevision": record["sourceRevision"]}
 
     def public(self) -> dict[str, Any]:
@@ -87,17 +82,11 @@ async def view_of(context: ContextManager) -> list[Message]:
     return view
 
 
-async def worked(host: Host, context: ContextManager, rounds: int = 120) -> list[Message]:
+async def worked(host: Host, context: ContextManager) -> list[Message]:
     """Work until the context has compacted, and let the host save. Return the last view."""
-    made = ConversationBuilder("kernel").user("Look around.")
-    for number in range(rounds):
-        (call,) = made.call(("look", {"at": f"place_{number}"}), text=f"Looking at place {number} \u2013 'é'.")
-        made.result(call, f"place {number} is empty", name="look")
-    for number, message in enumerate(made.messages):
-        await context.add_message(message)
-        if number % 40 == 0:
-            await view_of(context)
-    await view_of(context)
+    messages = work(120, task="Schau \u2013 'é'.", output=100)
+    for start in range(0, len(messages), 40):
+        await view_of(await feed(context, messages[start : start + 40]))
     await host.checkpoint()  # as after a tool
     assert (await context.explain())["compactions"] > 0
     return await view_of(context)

@@ -1,7 +1,5 @@
 """Which context module the tests of this folder mount: each runs once for every one it is meant for."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,12 +7,7 @@ from typing import Any
 
 @dataclass
 class Mounted:
-    """A context module and where it keeps its histories.
-
-    Attributes:
-        module: module id.
-        config: what the mount plan says besides.
-    """
+    """A context module, and what the mount plan says besides."""
 
     module: str = "context-simple"
     config: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -35,8 +28,3 @@ class Mounted:
 
 
 CURRENT = Mounted()
-
-
-def use(module: str, config: dict[str, Any]) -> None:
-    """Mount this one from now on."""
-    CURRENT.module, CURRENT.config = module, config

@@ -4,24 +4,24 @@ None of them but the kernel is on PyPI, so their calls are made here in their or
 mounted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_testing import check_request, mount_plan, session
+from amplifier_context_testing import mount_plan, session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.kernel.hosted import view_of
 from tests.kernel.mounted import CURRENT
+from tests.managers import feed
+from tests.messages import Message, system, text, user
 
 pytestmark = pytest.mark.kernel
-
-Message = dict[str, Any]
 
 
 @asynccontextmanager
@@ -49,127 +49,52 @@ def host_file(folder: Path, messages: list[Message]) -> list[Message]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-async def view_of(context: ContextManager) -> list[Message]:
-    view = await context.get_messages_for_request()
-    assert check_request(view) == []
-    return view
-
-
 async def test_what_the_cli_saves_is_resumed_below_its_fresh_prompt_repaired_and_cleared(tmp_path: Path) -> None:
-    """app-cli: incremental_save, which skips a save when there are no more messages; session_runner; main."""
+    """app-cli: incremental_save, session_runner, main."""
     async with running("first", max_tokens=2_500) as (opened, context):
-        counts: list[int] = []
         for number in range(12):
             assert await opened.execute(f"Prompt {number}. " + "word " * 400) == "Done."
-            counts.append(len(await context.get_messages()))
-        assert counts == sorted(set(counts))
         assert (await context.explain())["compactions"] > 0
         saved = host_file(tmp_path, await context.get_messages())
     async with running("second") as (opened, context):
-        await context.add_message({"role": "system", "content": "Fresh prompt."})
+        await context.add_message(system("Fresh prompt."))
         fresh = (await context.get_messages())[0]
         await context.set_messages(saved)
         await context.set_messages([fresh, *saved])
         assert await context.get_messages() == [fresh, *saved]
-        view = await view_of(context)
-        assert [message["role"] for message in view[:2]] == ["system", "user"]
-        assert view[0]["content"] == "Fresh prompt."
-        for message in talk():
-            if message["role"] != "tool" or "1" not in message["content"]:
-                await context.add_message(message)
-        await view_of(context)
-        stored, known = await context.get_messages(), [entry.mark for entry in context.snapshot()]
-        place = next(i for i, message in enumerate(stored) if "place_1" in json.dumps(message.get("tool_calls", [])))
-        call = stored[place]["tool_calls"][0]["id"]
-        stored.insert(place + 1, {"role": "tool", "tool_call_id": call, "content": "interrupted"})
-        await context.set_messages(stored)
-        assert (await view_of(context))[place + 1]["content"] == "interrupted"
-        assert [mark for entry in context.snapshot() if (mark := entry.mark) in known] == known
+        assert (await view_of(context))[0]["content"] == "Fresh prompt."
+        _, call, result, *_ = talk(1)
+        await feed(context, [call, user("Well?")])
+        *stored, last = await context.get_messages()
+        await context.set_messages([*stored, {**result, "content": "interrupted"}, last])
+        assert [message["content"] for message in await view_of(context)][-2:] == ["interrupted", "Well?"]
         await context.clear()
         assert (await context.get_messages(), context.turn_count) == ([], 0)
         assert await opened.execute("Hi.") == "Done."
-        assert "place" not in json.dumps([*await context.get_messages(), *await view_of(context)])
-
-
-async def test_a_terminal_host_compacts_by_a_command_and_rewinds_to_an_earlier_turn() -> None:
-    """Hosts write `if context and hasattr(context, ...)`; app-tui sets its own summary if `compact` returns nothing."""
-    async with running() as (opened, context):
-        assert bool(context)
-        for name in ("add_message", "get_messages", "set_messages", "clear", "compact", "set_system_prompt_factory"):
-            assert callable(getattr(context, name))
-        for message in talk(30):
-            await context.add_message(message)
-        for number in range(3):
-            await opened.execute(f"Prompt {number}.")
-        messages = await context.get_messages()
-        assert await context.compact(focus="places")
-        assert await context.compact()
-        assert await context.get_messages() == messages
-        end = next(place for place, message in enumerate(messages) if "Prompt 2." in json.dumps(message))
-        await context.set_messages(list(messages[:end]))
-        assert await context.get_messages() == messages[:end]
-        assert "Prompt 2." not in json.dumps(await view_of(context))
-        assert await opened.execute("Another way.") == "Done."
-
-
-async def test_a_child_session_has_its_parents_messages_and_a_prompt_of_its_own_also_when_it_is_resumed(
-    tmp_path: Path,
-) -> None:
-    """Foundation's spawn sets them; app-cli adds the saved ones one by one."""
-    async with running("parent") as (_, context):
-        for message in talk():
-            await context.add_message(message)
-        parents = await context.get_messages()
-    for name in ("child", "child again"):
-        async with running(name) as (opened, context):
-
-            async def prompt() -> str:
-                return "You are the child."
-
-            if name == "child":
-                await context.set_messages(parents)
-            else:
-                for message in host_file(tmp_path, parents):
-                    await context.add_message(message)
-            await context.set_system_prompt_factory(prompt)
-            assert await opened.execute("Your task.") == "Done."
-            assert (await view_of(context))[0]["content"] == "You are the child."
-            assert (await context.get_messages())[: len(parents)] == parents
+        assert "place" not in text([*await context.get_messages(), *await view_of(context)])
 
 
 async def test_a_hook_finds_the_prompt_factory_and_puts_its_own_around_it_once() -> None:
     async with running() as (_, context):
         assert context._system_prompt_factory is None  # the hook injects its block then
-
-        async def base() -> str:
-            return "Base."
-
-        await context.set_system_prompt_factory(base)
-        current = context._system_prompt_factory
-        assert current is base
-
-        async def wrapped() -> str:
-            return f'{await base()}\n\n<system-reminder source="hooks-skills-visibility">skills</system-reminder>'
-
-        await context.set_system_prompt_factory(wrapped)
-        assert context._system_prompt_factory is wrapped  # or the hook wraps again on every request
-        await context.add_message({"role": "user", "content": "Hi."})
-        assert (await view_of(context))[0]["content"].startswith("Base.")
+        for prompt in ("Base.", "Base.\n\n<system-reminder>skills</system-reminder>"):
+            factory = AsyncMock(return_value=prompt)
+            await context.set_system_prompt_factory(factory)
+            assert context._system_prompt_factory is factory  # or the hook wraps again on every request
+        await context.add_message(user("Hi."))
+        assert (await view_of(context))[0]["content"] == prompt
 
 
 async def test_a_view_that_a_page_counts_while_the_model_answers_is_not_taken_for_the_request() -> None:
     """Nor is a side call that states its purpose, as that of hooks-session-naming."""
     async with running() as (opened, context):
         emit = opened.coordinator.hooks.emit
-        for message in talk(20):
-            await context.add_message(message)
-        await view_of(context)
+        await view_of(await feed(context, talk(20)))
         counted = context.compactor.last_sent.counted
         await emit("llm:request", {"provider": "anthropic", "model": "claude-opus-5-5"})
         await context.get_messages_for_request(token_budget=counted // 2)
-        for purpose, tokens in ((None, counted + 40), ("session-naming", counted + 3)):
-            data = {"usage": {"input_tokens": tokens, "output_tokens": 1}, **({"purpose": purpose} if purpose else {})}
-            await emit("llm:response", data)
+        for more, tokens in (({}, counted + 40), ({"purpose": "session-naming"}, counted + 3)):
+            await emit("llm:response", {"usage": {"input_tokens": tokens, "output_tokens": 1}, **more})
         await context.add_message({"role": "assistant", "content": "Done."})
         (correction,) = context.session.meter.corrections.values()
         assert correction.last == (counted, counted + 40)
@@ -177,34 +102,25 @@ async def test_a_view_that_a_page_counts_while_the_model_answers_is_not_taken_fo
 
 async def test_the_handle_of_a_job_that_still_runs_is_kept_by_every_compaction() -> None:
     async with running(max_tokens=3_000, target_usage=0.2) as (opened, context):
-        made, call = ConversationBuilder("kernel").user("Delegate it."), "job_call"
-        made.call(("delegate", {"task": "search"}), ids=[call])
-        made.result(call, '{"status": "queued", "job_id": "job-4711"}', name="delegate")
-        jobs: Any = [{"job_id": "job-4711", "call_id": call, "status": "running", "tool": "delegate"}]
+        made, handle = ConversationBuilder("kernel").user("Delegate it."), '{"job_id": "job-4711"}'
+        made.call(("delegate", {"task": "search"}), ids=["job_call"])
+        made.result("job_call", handle, name="delegate")
+        jobs: Any = [{"job_id": "job-4711", "call_id": "job_call", "status": "running", "tool": "delegate"}]
         opened.coordinator.register_capability("context.active_operations", lambda: jobs)
         for message in [*made.messages, *talk(120)[1:]]:
             await context.add_message(message)
             if message["role"] == "tool":
                 view = await view_of(context)
         assert (await context.explain())["compactions"] > 0
-        assert '{"status": "queued", "job_id": "job-4711"}' in [message["content"] for message in view]
+        assert handle in [message["content"] for message in view]
         jobs.clear()
         await context.compact()
-        assert not any(message["content"] == made.messages[-1]["content"] for message in await view_of(context))
-
-
-async def test_operations_of_another_form_are_none() -> None:
-    answers: list[Any] = [7, [None, {"call_id": 3}]]
-
-    def operations() -> Any:
-        return answers.pop()  # an error at last
-
-    async with running() as (opened, context):
-        opened.coordinator.register_capability("context.active_operations", operations)
-        for message in talk():
-            await context.add_message(message)
-            await view_of(context)
-        assert not answers
+        assert handle not in [message["content"] for message in await view_of(context)]
+        odd: list[Any] = [7, [None, {"call_id": 3}]]
+        opened.coordinator.register_capability("context.active_operations", odd.pop)  # raises at last
+        for _ in range(3):
+            await view_of(await feed(context, [user()]))
+        assert not odd
 
 
 async def test_streams_are_hidden_while_the_context_compacts() -> None:
@@ -212,32 +128,21 @@ async def test_streams_are_hidden_while_the_context_compacts() -> None:
         compacting = opened.coordinator.get_capability("context.compacting")
         seen: list[bool] = [compacting()]
 
-        async def look(event: str, data: dict[str, Any]) -> Any:
-            from amplifier_core import HookResult
-
+        async def look(event: str, data: dict[str, Any]) -> None:
             seen.append(compacting())
-            return HookResult(action="continue")
 
         opened.coordinator.hooks.register("context:pre_compact", look, name="look")
-        for message in talk(60):
-            await context.add_message(message)
-        await context.compact()
+        await (await feed(context, talk(60))).compact()
         assert [*seen, compacting()] == [False, True, False]
 
 
 async def test_the_transcript_tool_reads_the_history_by_turns() -> None:
     async with running() as (opened, _):
-        await opened.execute("First.")
-        await opened.execute("Second.")
         get = opened.coordinator.get_capability
-        assert get("context.history_authority") == "host"
-        turns: list[list[Message]] = []
-        for message in await get("context.history")():
-            if message.get("role") == "user" and not (message.get("metadata") or {}).get("ephemeral"):
-                turns.append([])
-            if turns:
-                turns[-1].append(message)
-        assert [turn[0]["content"] for turn in turns] == ["First.", "Second."]
+        for prompt in ("First.", "Second."):
+            await opened.execute(prompt)
+        prompts = [one["content"] for one in await get("context.history")() if one["role"] == "user"]
+        assert (get("context.history_authority"), prompts) == ("host", ["First.", "Second."])
 
 
 @pytest.mark.parametrize(("meter", "offered"), [("estimate", False), ("hybrid", False), ("actual", True)])

@@ -1,14 +1,9 @@
-"""Mounting opens nothing, loads both ways, takes every config there is, and passes the kernel's own suites."""
+"""Mounting opens nothing and takes every config there is; modules pass the kernel's own suites."""
 
-from __future__ import annotations
-
-import json
 import logging
-import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +13,6 @@ from amplifier_core.validation.structural import ContextStructuralTests
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
-from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_testing import check_request, mount_plan, session
 from tests.distributions import install
 from tests.kernel.mounted import CURRENT
 from tests.replaced import REPLACED
@@ -36,75 +29,52 @@ USED: dict[str, Any] = {
 }
 
 
-async def mount(config: dict[str, Any] | None = None) -> tuple[Any, ContextManager, Any]:
+async def mount(config: dict[str, Any] | None = None) -> ContextManager:
     coordinator = MockCoordinator()
-    cleanup = await CURRENT.mount(coordinator, config)
-    return coordinator, coordinator.get("context"), cleanup
-
-
-async def test_the_tools_that_the_coordinator_has_are_part_of_the_prefix_of_a_request() -> None:
-    coordinator, manager, _ = await mount()
-    await manager.add_message({"role": "user", "content": "Read it."})
-    prefixes: list[RequestPrefix] = []
-    for name in ("read", "search"):
-        await coordinator.mount("tools", SimpleNamespace(description=name, input_schema={}), name=name)
-        await manager.get_messages_for_request()
-        assert manager.compactor.last_sent is not None
-        prefixes.append(manager.compactor.last_sent.prefix)
-    assert prefixes[0] != prefixes[1]
+    await CURRENT.mount(coordinator, config)
+    return coordinator.get("context")
 
 
 _WATCHED_MOUNT = """
-import asyncio, json, os, sys
-import importlib
-import amplifier_core, amplifier_core.testing
+import asyncio, importlib, os, sys
+from amplifier_core.testing import MockCoordinator
 module = importlib.import_module(sys.argv[1])
 from amplifier_context_core import kernel, plugins
 
 plugins.installed_plugins()  # reads the metadata of installed packages, as an import does
 kernel.warn_of_duplicate_ids(module.MODULE)  # so does this, once in a process
-seen = []
-watching = False
-
-KINDS = {"open", "socket", "os", "shutil", "tempfile", "sqlite3", "fcntl", "subprocess"}
+seen, kinds = [], {"open", "socket", "os", "shutil", "tempfile", "sqlite3", "fcntl", "subprocess"}
 
 def audit(event, args):
-    if watching and event.split(".")[0] in KINDS:
-        if event in ("os.listdir", "os.scandir") or (event == "open" and str(args[0]).endswith((".py", ".pyc"))):
-            return  # a module is imported
+    imports = event in ("os.listdir", "os.scandir") or (event == "open" and str(args[0]).endswith((".py", ".pyc")))
+    if event.split(".")[0] in kinds and not imports:
         seen.append([event, str(args[0]) if args else ""])
 
 async def main():
-    global watching
-    coordinator = amplifier_core.testing.MockCoordinator()
     config = {"transcript_path": "/tmp/never", "storage_path": "/tmp/never", "memory_files": ["AGENTS.md"]}
-    watching = True
+    coordinator = MockCoordinator()
+    sys.addaudithook(audit)
     cleanup = await module.mount(coordinator, config)
     await cleanup()
-    watching = False
+    print(seen, flush=True)
+    os._exit(0)  # CPython 3.11 crashes now and then when it ends with an audit hook written in Python
 
-sys.addaudithook(audit)
 asyncio.run(main())
-print(json.dumps(seen), flush=True)
-os._exit(0)  # CPython 3.11 crashes now and then when it ends with an audit hook written in Python; the answer is out
 """
 
 
 def test_mounting_opens_no_file_no_socket_and_makes_no_folder() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _WATCHED_MOUNT, CURRENT.package], capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == []
+    command = [sys.executable, "-c", _WATCHED_MOUNT, CURRENT.package]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "[]\n", done.stderr
 
 
 async def test_the_config_of_the_replaced_module_works_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        _, manager, _ = await mount(dict(USED))
+        manager = await mount(dict(USED))
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
     assert len([record for record in caplog.records if "without meaning" in record.getMessage()]) == 1
-    assert manager.config.max_tokens == 200_000
-    assert manager.config.truncate_chars == 250
+    assert (manager.config.max_tokens, manager.config.truncate_chars) == (200_000, 250)
 
 
 async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_process(
@@ -113,21 +83,11 @@ async def test_a_second_distribution_with_its_module_id_is_named_once_in_a_proce
     install(tmp_path, "acme-module", "1.0.7", "amplifier.modules", {CURRENT.module: "acme_module:mount"})
     monkeypatch.syspath_prepend(tmp_path)
     warn_of_duplicate_ids.cache_clear()
-    await mount()
-    await mount()  # as a child session does
+    for _ in range(2):  # as a child session does
+        await mount()
     warn_of_duplicate_ids.cache_clear()
     (warning,) = (record.getMessage() for record in caplog.records if "module id" in record.getMessage())
     assert "acme-module 1.0.7 and amplifier-context-" in warning
-    assert "gets the first, acme-module;" in warning
-
-
-async def test_the_entry_point_loads_through_a_session() -> None:
-    async with session(mount_plan(CURRENT.module, script=["Hello."])) as running:
-        assert await running.execute("Hi.") == "Hello."
-        manager = running.coordinator.get("context")
-        assert check_request(await manager.get_messages_for_request()) == []
-        assert manager.session_id == running.session_id
-        assert [message["role"] for message in await manager.get_messages()] == ["user", "assistant"]
 
 
 class TestBehaviour(ContextBehaviorTests):
@@ -138,25 +98,10 @@ class TestStructure(ContextStructuralTests):
     """What the kernel asks of the package."""
 
 
-def test_the_suites_are_there() -> None:
-    """An empty suite would pass as well."""
-    assert len([name for name in dir(TestBehaviour) if name.startswith("test_")]) >= 10
-    assert [name for name in dir(TestStructure) if name.startswith("test_")]
-
-
 def test_the_kernels_validator_passes_the_folder(module_path: Path) -> None:
     command = [Path(sys.executable).with_name("amplifier-core"), "validate", "context", f"./{module_path.name}"]
     for _ in range(3):
-        done = subprocess.run(
-            command,
-            cwd=module_path.parent,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**os.environ, "NO_COLOR": "1"},
-            check=False,
-        )
+        done = subprocess.run(command, cwd=module_path.parent, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode >= 0:  # below: the kernel's engine died of its own threads when the interpreter closed
             break
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 errors, 0 warnings" in done.stdout
+    assert "0 errors, 0 warnings" in done.stdout, done.stdout + done.stderr

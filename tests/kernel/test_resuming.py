@@ -1,7 +1,5 @@
 """Sessions that last, through the kernel: a second one of the same id goes on where the first one ended."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -16,13 +14,14 @@ import amplifier_context_persistent
 import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
-from amplifier_context_core.stores import MemoryStore, open_store
 from amplifier_context_testing import EventRecorder, mount_plan, session
 from tests.kernel.hosted import process, view_of, worked
 from tests.kernel.mounted import CURRENT
+from tests.managers import feed
 from tests.messages import result, says, system, user
 
 pytestmark = pytest.mark.kernel
+MODULES = ("persistent",)
 
 
 async def mount(config: dict[str, Any] | None = None) -> tuple[ContextManager, Any]:
@@ -46,87 +45,57 @@ async def test_a_second_session_goes_on_with_the_first_ones_history() -> None:
     assert texts == [text for n in range(3) for text in (f"Question {n}.", f"Answer {n}.")]
 
 
-async def test_the_resume_of_a_session_that_never_was_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    plan = mount_plan({"module": CURRENT.module, "config": {"memory_files": ["notes.md"]}}, script=["Hello.", "Yes."])
-    async with session(plan, session_id="never", is_resumed=True) as running:
-        recorder = EventRecorder(running.coordinator, ["context:warning"])
-        await running.execute("Hi.")
-        await running.execute("Are you there?")
-    (warning,) = recorder.named("context:warning")
-    assert warning["reason"] == "resume"
-    assert "session never: its host resumes it, but no history of this id was found" in caplog.text
-
-
-@pytest.mark.parametrize("known", ["it was", "it is new", "the host restores it"])
-async def test_a_session_that_is_known_or_new_is_resumed_without_a_warning(
+@pytest.mark.parametrize("known", ["it was", "it is new", "it never was", "the host restores it"])
+async def test_the_resume_of_a_session_that_never_was_is_reported_once_and_no_other(
     known: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = "context-simple" if known == "the host restores it" else CURRENT.module
-    plan = mount_plan(module, script=["Hello.", "Hello."])
+    plan = mount_plan(module, script=["Hello."] * 3)
     if known == "it was":
-        async with session(plan, session_id="lasting") as running:
+        async with session(plan, session_id="s") as running:
             await running.execute("Hi.")
-    async with session(plan, session_id="lasting", is_resumed=known != "it is new") as running:
+    async with session(plan, session_id="s", is_resumed=known != "it is new") as running:
+        recorder = EventRecorder(running.coordinator, ["context:warning"])
         if known == "the host restores it":
-            await running.coordinator.get("context").set_messages([{"role": "user", "content": "Hi."}])
+            await running.coordinator.get("context").set_messages([user("Hi.")])
         await running.execute("Hi.")
-    assert "resumes" not in caplog.text
+        await running.execute("Are you there?")
+    reasons = [warning["reason"] for warning in recorder.named("context:warning")]
+    assert reasons == (["resume"] if known == "it never was" else [])
+    named = "session s: its host resumes it, but no history of this id was found" in caplog.text
+    assert named is (known == "it never was")
 
 
-async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: Path) -> None:
-    here = Path.cwd().resolve()
-    for config in ({}, {"storage_path": "~/kept/{project}"}):  # the host has no working folder: here is the project
-        manager, cleanup = await mount(config)
-        await manager.add_message({"role": "user", "content": "hello"})
+async def test_by_default_it_is_kept_where_the_module_we_replace_keeps_it(home: Path, tmp_path: Path) -> None:
+    for config, folder in (({}, None), ({"storage_path": "~/kept/{project}"}, str(tmp_path / "my: work"))):
+        coordinator = MockCoordinator()
+        if folder:
+            coordinator.register_capability("session.working_dir", folder)
+        cleanup = await amplifier_context_persistent.mount(coordinator, config)
+        await coordinator.get("context").add_message(user("hello"))
         await cleanup()
-    slug = str(here).replace("/", "-")
+    slug = str(tmp_path / "my work").replace("/", "-")
     assert (home / "kept" / slug / "test-session" / "context-messages.jsonl").is_file()
+    here = Path.cwd().resolve()  # the project, where the host names no folder
     digest = hashlib.sha256(str(here).encode()).hexdigest()[:8]
     file = home / f".amplifier/projects/{here.name}-{digest}/sessions/test-session/context-messages.jsonl"
-    (line,) = file.read_text().splitlines()
-    message = json.loads(line)
+    (message,) = map(json.loads, file.read_text().splitlines())
     assert (message["role"], message["content"]) == ("user", "hello")
     assert message["timestamp"] == message["metadata"]["timestamp"]
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-
-
-async def test_storage_path_can_name_the_folder_where_the_host_keeps_the_session(home: Path, tmp_path: Path) -> None:
-    """Amplifier's CLI deletes a session by its folder there: ours is deleted with it."""
-    coordinator = MockCoordinator()
-    coordinator.register_capability("session.working_dir", str(tmp_path / "my: work"))
-    config = {"storage_path": "~/.amplifier/projects/{project}/sessions"}
-    cleanup = await amplifier_context_persistent.mount(coordinator, config)
-    await coordinator.get("context").add_message({"role": "user", "content": "hello"})
-    await cleanup()
-    slug = str(tmp_path / "my work").replace("/", "-")
-    folder = home / ".amplifier" / "projects" / slug / "sessions" / "test-session"
-    assert (folder / "context-messages.jsonl").read_text().count("hello") == 1
-    hosts = folder / "transcript.jsonl"
-    hosts.write_text("the host's")
-    store = open_store(f"jsonl:{folder.parent}")
-    assert [info.session_id for info in await store.sessions()] == ["test-session"]
-    await store.delete("test-session")
-    await store.close()
-    assert list(folder.iterdir()) == [hosts]
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
 
 
 async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> None:
     """Its line format: one message a line, a timestamp at the top, written by Python's json."""
     file = tmp_path / "theirs" / "context-messages.jsonl"
     file.parent.mkdir()
-    messages: list[dict[str, Any]] = [
-        system("Be kind."),
-        user("Grüße, 世界"),
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "tool": "look", "arguments": {"at": "x"}}]},
-        result("c1", "nothing"),
-        says("done"),
-    ]
-    for number, message in enumerate(messages):
-        message["timestamp"] = f"2026-01-01T10:00:0{number}.000+00:00"
+    call = says(None, tool_calls=[{"id": "c1", "tool": "look", "arguments": {"at": "x"}}])
+    talk = [system("Be kind."), user("Grüße, 世界"), call, result("c1", "nothing"), says("done")]
+    messages = [one | {"timestamp": f"2026-01-01T10:00:0{number}.000+00:00"} for number, one in enumerate(talk)]
     file.write_text("".join(json.dumps(message) + "\n" for message in messages))
     manager, cleanup = await mount({"transcript_path": str(file)})
     assert await manager.get_messages() == messages
+    assert all(entry.tokens > 0 for entry in manager.snapshot()), "they were stored without a count"
     await manager.add_message({"role": "user", "content": "more"})
     await cleanup()
     *first, last = [json.loads(line) for line in file.read_text().splitlines()]
@@ -136,11 +105,10 @@ async def test_a_file_of_the_module_we_replace_is_resumed(tmp_path: Path) -> Non
 async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: Path) -> None:
     notes = tmp_path / "notes.md"
     notes.write_text("Use tabs.")
-    config = {"memory_files": [str(notes)], "storage_path": str(tmp_path / "kept")}
-    manager, cleanup = await mount({**config, "memory_files": str(notes)})  # one needs no list
-    assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
+    config = {"memory_files": str(notes), "storage_path": str(tmp_path / "kept")}  # one needs no list
+    manager, cleanup = await mount(config)
+    await manager.add_message(user("hi"))
     assert (await manager.get_messages())[0]["role"] == "system"
-    await manager.add_message({"role": "user", "content": "hi"})
     await cleanup()
     notes.write_text("Use spaces.")
     manager, cleanup = await mount(config)
@@ -148,34 +116,19 @@ async def test_memory_files_begin_a_fresh_session_and_no_resumed_one(tmp_path: P
     await cleanup()
 
 
-@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n\x00\x00", b"text\0text", None], ids=["PNG", "NUL", "missing"])
+@pytest.mark.parametrize("data", [b"\x89PNG\r\n\x1a\n", b"text\0text", None], ids=["PNG", "NUL", "missing"])
 async def test_a_memory_file_that_cannot_be_read_is_named_in_the_log_and_left_out(
     tmp_path: Path, data: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "notes.md").write_text("Use tabs.")
+    files = [tmp_path / "picture.png", tmp_path / "notes.md"]
+    files[1].write_text("Use tabs.")
     if data is not None:
-        (tmp_path / "picture.png").write_bytes(data)
-    files = [str(tmp_path / "picture.png"), str(tmp_path / "notes.md")]
-    manager, cleanup = await mount({"memory_files": files, "store": "memory:"})
+        files[0].write_bytes(data)
+    manager, _ = await mount({"memory_files": [*map(str, files)], "store": "memory:"})
     assert await contents(manager) == ["[Context from notes.md]\n\nUse tabs."]
-    [logged] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    (logged,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
     assert logged.levelno == (logging.WARNING if data is None else logging.ERROR)
     assert "picture.png" in logged.getMessage()
-    await cleanup()
-
-
-async def test_memory_files_too_large_for_the_window_are_an_error_with_their_sizes_and_nothing_is_stored(
-    tmp_path: Path,
-) -> None:
-    files = [tmp_path / "one.md", tmp_path / "two.md"]
-    for file in files:
-        file.write_text("word " * 400)
-    manager, cleanup = await mount({"memory_files": list(map(str, files)), "max_tokens": 500, "store": "memory:"})
-    for _ in range(2):  # it does not go on without them in silence
-        with pytest.raises(ConfigError, match=r"memory_files: 8\d\d tokens .* 500 .*one\.md 4\d\d, .*two\.md 4\d\d"):
-            await manager.add_message({"role": "user", "content": "hi"})
-    assert await manager.store.sessions() == []
-    await cleanup()
 
 
 @pytest.mark.parametrize(
@@ -186,32 +139,32 @@ async def test_memory_files_too_large_for_the_window_are_an_error_with_their_siz
         ([None], None, r"the budget of 200,000 \(`max_tokens`\)"),
     ],
 )
-async def test_memory_files_must_fit_the_smallest_window_that_is_known(
+async def test_memory_files_too_large_for_the_smallest_known_window_are_an_error_and_nothing_is_stored(
     tmp_path: Path, windows: list[int | None], max_tokens: int | None, limit: str
 ) -> None:
-    (tmp_path / "large.md").write_text("word " * 210_000)
-    config: dict[str, Any] = {"memory_files": [str(tmp_path / "large.md")], "store": "memory:"}
+    files = [tmp_path / "one.md", tmp_path / "two.md"]
+    for file in files:
+        file.write_text("word " * 105_000)
+    config: dict[str, Any] = {"memory_files": [*map(str, files)], "store": "memory:"}
     coordinator = MockCoordinator()
     await amplifier_context_persistent.mount(coordinator, config | ({"max_tokens": max_tokens} if max_tokens else {}))
     for number, window in enumerate(windows):
         info = SimpleNamespace(defaults={"context_window": window} if window else {})
         provider = SimpleNamespace(name=f"p{number}", get_info=lambda info=info: info)
         await coordinator.mount("providers", provider, name=provider.name)
-    with pytest.raises(ConfigError, match=limit):
-        await coordinator.get("context").get_messages()
+    manager = coordinator.get("context")
+    for _ in range(2):  # it does not go on without them in silence
+        with pytest.raises(ConfigError, match=rf"memory_files: 2\d\d,\d+ tokens .*{limit}.*one\.md 1.*two\.md 1"):
+            await manager.add_message(user("hi"))
+    assert await manager.store.sessions() == []
 
 
 @pytest.mark.parametrize("key", ["storage_path", "transcript_path"])
-async def test_a_path_beside_store_is_a_warning_that_names_both(
+async def test_a_path_beside_store_is_a_warning_that_names_both_and_an_empty_one_an_error(
     key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _, cleanup = await mount({"store": "memory:", key: str(tmp_path / "never")})
+    await mount({"store": "memory:", key: str(tmp_path / "never")})
     assert f"context-persistent: {key} is ignored because store is set" in caplog.text
-    await cleanup()
-    caplog.clear()
-    _, cleanup = await mount({key: str(tmp_path / "kept")})
-    assert "ignored" not in caplog.text
-    await cleanup()
     with pytest.raises(ConfigError, match=rf"^{key}: ' ' is impossible: .*leave the key out for the default"):
         await mount({key: " "})  # not the current folder
 
@@ -227,30 +180,15 @@ async def test_a_hosts_record_changes_nothing_where_the_store_has_the_checkpoint
 
 @pytest.mark.parametrize("module", [amplifier_context_persistent, amplifier_context_summary])
 async def test_a_session_without_an_id_is_kept_under_no_other_name(module: Any) -> None:
-    class Coordinator(MockCoordinator):
-        session_id = ""
-
+    coordinator: Any = type("Coordinator", (MockCoordinator,), {"session_id": ""})()
     with pytest.raises(ConfigError, match=r"^session_id: must be text of at least one character; without one, "):
-        await module.mount(Coordinator(), {"store": "memory:"})
+        await module.mount(coordinator, {"store": "memory:"})
 
 
-@pytest.mark.parametrize(
-    ("module", "opener", "where"),
-    [
-        (amplifier_context_persistent, "open_store", {"store": "sqlite:x.db"}),
-        (amplifier_context_persistent, "JsonlStore", {}),
-        (amplifier_context_summary, "open_store", {"store": "sqlite:x.db"}),
-    ],
-)
-async def test_a_store_is_opened_as_the_config_says(
-    module: Any, opener: str, where: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[Any] = []
-
-    def opened(url: object, **options: Any) -> MemoryStore:
-        given.append((options["durability"], options["archive"]))
-        return MemoryStore()
-
-    monkeypatch.setattr(module, opener, opened)
-    await module.mount(MockCoordinator(), {"durability": "none", "archive": False, **where})
-    assert given == [("none", False)]
+async def test_a_store_is_opened_as_the_config_says(tmp_path: Path) -> None:
+    for config in ({"transcript_path": str(tmp_path / "s.jsonl")}, {"store": f"sqlite:{tmp_path / 's.db'}"}):
+        manager, cleanup = await mount({"durability": "none", "archive": False, **config})
+        await feed(manager, [user("a"), user("b")])
+        await manager.set_messages([user("a")])
+        assert await manager.store.archived(manager.session_id) == []
+        await cleanup()

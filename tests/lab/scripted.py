@@ -1,7 +1,5 @@
 """Weighing by words, and a manager whose views are written down beforehand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -50,11 +48,11 @@ class Scripted:
         return self._viewing(self.history)
 
 
-def scripted(viewing: Viewing, context: type[Scripted] = Scripted) -> Manager:
+def scripted(viewing: Viewing) -> Manager:
     """A manager of that kind."""
 
     @asynccontextmanager
     async def opening(scale: TokenScale, budget: int) -> Opened:
-        yield context(viewing)
+        yield Scripted(viewing)
 
     return Manager("scripted", opening)

@@ -5,8 +5,6 @@ The corpus and the replay are deterministic, so the values are exact. To record 
     AMPLIFIER_CONTEXT_RECORD=1 .venv/bin/python -m pytest tests/lab/test_guard.py
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

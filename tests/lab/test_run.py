@@ -1,25 +1,16 @@
 """Whole replays of tiny sessions, every figure computed by hand."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from amplifier_context_testing import coding_session
 from amplifier_context_testing.caches import Bill
 from amplifier_context_testing.caches.request import Request
-from amplifier_context_testing.caches.token_scale import TokenScale
-from amplifier_context_testing.checks.texts import is_rule
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
-from lab.course import near
 from lab.recall import RecallProbe, References
-from lab.sentences import Sentences
 from lab.shares import Share
 
 from .scripted import calls, chapter, result, says, scale, scripted, user
@@ -32,25 +23,17 @@ MESSAGES = [
     user("then mend it"),
     says("old_name and line_3"),
 ]
-WEIGHTS = [8, 6, 7, 7, 7, 7]  # words, and 4 for each message
 
 
-def session(**more: Any) -> Session:
-    return Session("s", "made", MESSAGES, **more)
-
-
-async def run(one: Manager, recorded: Session, *, budget: int = 20, weigh: TokenScale | None = None) -> Figures:
-    """The figures of one manager over one session."""
-    return (await measure([recorded], [one], Size(budget=budget), scale=weigh or scale())).rows[0].figures
+async def run(one: Manager) -> Figures:
+    """The figures of one manager over that session; a message weighs its words, and 4."""
+    recorded = Session("s", "made", MESSAGES)
+    return (await measure([recorded], [one], Size(budget=20), scale=scale())).rows[0].figures
 
 
 async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> None:
-    weigh = scale()
-    assert [weigh.tokens(message) for message in MESSAGES] == WEIGHTS
-    figures = await run(manager("unlimited"), session(), weigh=weigh)
-    assert figures.requests == 3  # before messages 1, 3 and 5
-    assert figures.outgrown == 2  # 8, 21 and 35 tokens of history
-    assert figures.over == 2
+    figures = await run(manager("unlimited"))
+    assert (figures.requests, figures.outgrown, figures.over) == (3, 2, 2)  # 8, 21 and 35 tokens of history
     assert figures.bills["prefix"] == figures.unlimited["prefix"] == Bill(0 + 8 + 21, 8 + 13 + 14)
     assert figures.breaks == figures.faulty == figures.human_lost == 0
     # message 3 says line_2 again, message 5 old_name and line_3
@@ -58,40 +41,11 @@ async def test_the_unlimited_window_recalls_all_and_costs_what_it_costs() -> Non
     assert figures.far == Share(2, 2)  # the newest 5 tokens are the message before
 
 
-LONG = "Never touch the generated files of the parser."
-SPOKEN = [
-    user(LONG),
-    says("The parser reads every file twice over."),
-    user("go on"),
-    says("Parser generated files now"),
-]
-
-
-async def test_sentences_are_counted_in_the_last_view_and_in_all() -> None:
-    forgets = scripted(lambda history: list(history) if len(history) < 3 else list(history[1:]))
-    figures = await run(forgets, Session("s", "made", SPOKEN))
-    assert figures.requests == 2  # before messages 1 and 3
-    assert figures.last.rules == figures.last.people == Share(0, 1)
-    assert figures.all.rules == Share(1, 2)
-    assert figures.last.agent == figures.all.agent == Share(1, 1)  # the view before message 1 could have none
-
-
-async def test_losing_the_newest_human_message_is_counted() -> None:
-    first = scripted(lambda history: list(history[:1]))
-    figures = await run(first, session())
-    assert figures.human_lost == figures.faulty == figures.invalid == 1
-    assert "before message 5" in figures.examples[0]
-
-
-RECORDED = st.integers(0, 10_000).map(lambda seed: [*coding_session(14, seed=seed)])
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
-@given(messages=RECORDED)
-@settings(max_examples=3, deadline=None)
-def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: list[Any], fraction: float) -> None:
+async def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(fraction: float) -> None:
+    sessions = [Session("s", "made", list(coding_session(14, seed=seed))) for seed in range(3)]
     managers = [manager("unlimited"), scripted(lambda history: [])]
-    report = asyncio.run(measure([Session("s", "made", messages)], managers, Size(fraction=fraction), scale=scale()))
+    report = await measure(sessions, managers, Size(fraction=fraction), scale=scale())
     for row, value in zip(report.rows, (1.0, 0.0), strict=True):
         figures = row.figures.steady()
         shares = [figures[name] for name in ("recall", "located", "far", "far_located", "words", "far_words")]
@@ -102,14 +56,17 @@ def test_the_unlimited_window_scores_all_and_an_empty_view_nothing(messages: lis
 
 async def test_what_a_view_leaves_out_is_missed() -> None:
     last_two = scripted(lambda history: [*history[:1], *history[-2:]] if len(history) > 3 else list(history))
-    figures = await run(last_two, session())
+    figures = await run(last_two)
     assert figures.recall == Share(2, 3)  # line_3 is in the result
     assert figures.breaks == 1
     assert figures.bills["prefix"] == Bill(0 + 8 + 8, 8 + 13 + 14)
+    figures = await run(scripted(lambda history: list(history[:1])))
+    assert figures.human_lost == figures.faulty == figures.invalid == 1
+    assert "before message 5" in figures.examples[0]
 
 
 def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path) -> None:
-    meta = {"compact_summary_indices": [4], "is_meta_indices": [1], "bad_lines": 0}
+    meta = {"compact_summary_indices": [4], "is_meta_indices": [1]}
     lines = [{"id": "s", "messages": MESSAGES, "meta": meta}, {"id": "short", "messages": MESSAGES[:1]}]
     (tmp_path / "made.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "notes.txt").write_text("no recording")
@@ -117,38 +74,7 @@ def test_sessions_are_read_from_a_folder_with_what_the_host_wrote(tmp_path: Path
     assert found.host == frozenset({1, 4})
 
 
-# -- what is looked for, and what counts as found or kept --------------------------------------------------------------
-
 Messages = list[dict[str, Any]]
-
-
-def targets(messages: Messages, budget: int = 1_000) -> dict[int, dict[str, bool]]:
-    """Names to look for and whether they are far, by message."""
-    weigh = scale()
-    before = [sum(map(weigh.tokens, messages[:index])) for index in range(len(messages) + 1)]
-    found = References(messages).targets(near(before, budget))
-    return {index: {target.name: target.far for target in some} for index, some in found.items()}
-
-
-def test_only_what_was_in_the_history_is_looked_for() -> None:
-    messages = [user("fix main.py"), calls("read", {"p": "main.py"}), result("new_name"), says("new_name, own_name")]
-    found = targets(messages)
-    assert found[1] == {"main.py": False}
-    assert found[3] == {"new_name": False}
-
-
-def test_far_is_what_lies_outside_the_newest_quarter_of_the_budget() -> None:
-    messages = [user("old_name"), user("near_name"), user("a b c"), says("old_name near_name")]  # 5, 5, 7 tokens
-    assert targets(messages, budget=48)[3] == {"old_name": True, "near_name": False}  # the newest 12
-    assert targets(messages, budget=52)[3] == {"old_name": False, "near_name": False}  # the newest 13 reach into it
-    assert targets(messages, budget=28)[3] == {"old_name": True, "near_name": True}
-
-
-def seen(history: Messages, view: Messages) -> Any:
-    probe = RecallProbe(scale())
-    for message in history:
-        probe.learn(message)
-    return probe.sight(Request.of(view, probe.scale))
 
 
 HISTORY: Messages = [
@@ -165,73 +91,28 @@ def origins(name: str) -> frozenset[str]:
     return next(target.origins for target in found if target.name == name)
 
 
-def test_in_a_message_as_it_was_everything_is_located() -> None:
-    sight = seen(HISTORY, HISTORY)
-    assert sight.chapter_tokens == 0
-    assert sight.holds("load_all")
-    assert sight.locates("load_all", origins("load_all"))
-
-
-def test_in_a_chapter_a_line_must_say_where_a_name_came_from() -> None:
-    good = seen(HISTORY, [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: There is helper_one.")])
-    assert good.locates("load_all", origins("load_all"))
-    assert good.locates("helper_one", origins("helper_one"))
-    bad = seen(HISTORY, [chapter("read_file src/app.py\nload_all, helper_one")])
-    assert bad.holds("load_all")
-    assert not bad.locates("load_all", origins("load_all"))
-
-
-def test_a_bag_of_words_scores_nothing() -> None:
-    words = ["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file", "assistant"]
-    for bag in ("\n".join(words), " ".join(words)):
-        sight = seen(HISTORY, [chapter(bag)])
-        assert sight.holds("load_all")
-        assert not sight.locates("load_all", origins("load_all"))
-        assert not sight.locates("helper_one", origins("helper_one"))
-
-
-# -- sentences ---------------------------------------------------------------------------------------------------------
-
-RULE = "Never touch the generated files."
-WISH = "I would like to have a faster start."
-FOUND = "The loader reads every file twice."
-PLAN = "Next I look at how the cache is filled:"
+BOTH = {"load_all", "helper_one"}
 
 
 @pytest.mark.parametrize(
-    "sentence",
+    ("view", "held", "located"),
     [
-        "Never do that", "do it always.", "this must not be", "don't touch it", "don’t touch it", "Do  not touch it",
-        "only this one", "that instead", "make sure it runs", "it should be blue", "it shouldn't be", "Please wait",
-        "请不要修改这个文件", "提交之前必须运行测试", "你应该先问我",
+        (HISTORY, True, BOTH),
+        (
+            [chapter("m1 read_file src/app.py -> 1 line; load_all\nm3 assistant: helper_one.")],
+            True,
+            {"load_all", "helper_one"},
+        ),
+        ([chapter("read_file src/app.py\nload_all, helper_one")], True, set()),
+        ([chapter(" ".join(["load_all", "helper_one", *[f"word_{n}" for n in range(900)], "read_file"]))], True, set()),
+        ([user("nothing of it")], False, set()),
     ],
-)  # fmt: skip
-def test_rules_hold_a_word_that_rules_are_stated_with(sentence: str) -> None:
-    assert is_rule(sentence)
-
-
-def kept(messages: Messages, view: Messages, **more: Any) -> dict[str, tuple[int, int]]:
-    """What a view keeps of each kind: found and sought."""
-    weigh = scale()
-    read = Sentences(messages, weigh, **more)
-    found = read.before[-1].kept_in(read.in_view(Request.of(view, weigh)))
-    return {name: (share["found"], share["sought"]) for name, share in found.as_json().items()}
-
-
-SESSION = [
-    user(f"{WISH} {RULE}"),
-    calls("read", {"text": "Arguments are no sentences of the agent."}),
-    result("Results are no sentences of the agent."),
-    says(f"{FOUND} {PLAN}"),
-]
-
-
-def test_people_rules_and_the_agent_are_counted_apart() -> None:
-    assert kept(SESSION, SESSION) == {"people": (2, 2), "rules": (1, 1), "agent": (2, 2)}
-    assert kept(SESSION, SESSION[3:]) == {"people": (0, 2), "rules": (0, 1), "agent": (2, 2)}
-
-
-def test_a_paste_states_no_rules() -> None:
-    paste = [user(RULE + " x" * 2_000)]
-    assert kept(paste, paste)["rules"] == (0, 0)
-    assert kept(paste, paste)["people"] == (2, 2)
+    ids=["as it was", "with its origin", "without", "a bag of words", "none"],
+)
+def test_a_name_is_located_where_its_origin_is_stated(view: Messages, held: bool, located: set[str]) -> None:
+    probe = RecallProbe(scale())
+    for message in HISTORY:
+        probe.learn(message)
+    sight = probe.sight(Request.of(view, probe.scale))
+    assert {sight.holds(name) for name in BOTH} == {held}
+    assert {name for name in BOTH if sight.locates(name, origins(name))} == located

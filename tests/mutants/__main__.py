@@ -1,7 +1,5 @@
 """Judge the mutants of the sample: `make mutants ARGS="--minutes 30"`. README.md says what it is for."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

@@ -4,8 +4,6 @@ This process has imported what is not ours (`warm_up`), never one of our package
 the files on disk but for the one module that is mutated. Nothing on disk changes.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Single-line mutants of a source text: each replaces one span of one line. Pure: no I/O."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

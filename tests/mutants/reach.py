@@ -1,7 +1,5 @@
 """Which tests run which line of a room: collected once by coverage.py, and kept in build/ until it is deleted."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

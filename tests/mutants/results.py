@@ -1,8 +1,7 @@
 """The sample of mutants, and what is recorded of each in results.json."""
 
-from __future__ import annotations
-
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -61,7 +60,7 @@ def scores_of(sample: Mapping[Key, Mutant], verdicts: Mapping[Key, Verdict]) -> 
     found: dict[str, Score] = {}
     for room in SAMPLE:
         keys = [key for key, mutant in sample.items() if mutant.room == room]
-        judged = [verdicts[key][0] for key in keys if key in verdicts]
-        killed = judged.count("killed") + judged.count("timeout")
-        found[room] = Score(len(keys), len(judged), killed, judged.count("equivalent"))
+        judged = Counter(verdicts[key][0] for key in keys if key in verdicts)
+        killed = judged["killed"] + judged["timeout"]
+        found[room] = Score(len(keys), judged.total(), killed, judged["equivalent"])
     return found

@@ -1,81 +1,56 @@
-"""The loop and the provider without a model: what they store, answer, report and announce, and how they stop."""
-
-from __future__ import annotations
+"""Sessions without a model: what loop and provider store, answer and announce, and what recordings are read."""
 
 import asyncio
-from collections.abc import Callable
+import gzip
+import json
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from amplifier_core.llm_errors import RateLimitError
-from amplifier_core.message_models import ChatRequest, Message, ToolSpec
-from amplifier_core.models import HookResult, ToolResult
+from amplifier_core.message_models import ChatRequest, Message
+from amplifier_core.models import ContextInjection, HookResult, ToolResult
 from amplifier_core.testing import MockCoordinator
-from amplifier_core.validation import OrchestratorValidator, ProviderValidator
 from amplifier_core.validation.behavioral import OrchestratorBehaviorTests, ProviderBehaviorTests
 
-from amplifier_context_testing import EventRecorder, ListContext, ReplayLoop, ReplayProvider, WordCounter
+from amplifier_context_testing import (
+    EventRecorder,
+    ListContext,
+    ReplayLoop,
+    ReplayProvider,
+    WordCounter,
+    mount_plan,
+    read_transcripts,
+    session,
+)
+from amplifier_context_testing.fakes import mount_list
 from amplifier_context_testing.replay import loop as loop_module
 from amplifier_context_testing.replay import provider as provider_module
-from amplifier_context_testing.replay.loop import LoopConfig
+from tests.messages import says, user
 
 pytestmark = pytest.mark.kernel
 CALL = {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}
 
 
-class Tool:
-    """A tool of a test: calls what it is given."""
-
-    description = "does what the test says"
-    input_schema: dict[str, Any] = {"type": "object", "properties": {}}  # noqa: RUF012 - read only
-
-    def __init__(self, run: Callable[[dict[str, Any]], Any], name: str = "read") -> None:
-        self.name = name
-        self._run = run
-
-    async def execute(self, input: dict[str, Any]) -> Any:
-        found = self._run(input)
-        return await found if asyncio.iscoroutine(found) else found
-
-
 class Room:
-    """A loop with all around it, and shorthand to look at what happened."""
+    """A loop with all around it, and a tool that returns or raises something, or runs a function."""
 
-    def __init__(
-        self, *script: Any, tools: list[Tool] | None = None, provider: dict[str, Any] | None = None, **loop: Any
-    ) -> None:
+    def __init__(self, *script: Any, tool: Any = "the file") -> None:
         self.coordinator = MockCoordinator()
+        self.hooks = self.coordinator.hooks
         self.recorder = EventRecorder(self.coordinator)
         self.context = ListContext()
-        config = {"script": list(script), **(provider or {})}
-        self.provider = ReplayProvider(config, hooks=self.coordinator.hooks, counter=WordCounter())
-        self.tools = {tool.name: tool for tool in tools or [Tool(lambda given: ToolResult(output="the file"))]}
-        self.loop = ReplayLoop(LoopConfig(**loop))
+        self.provider = ReplayProvider({"script": list(script)}, hooks=self.hooks, counter=WordCounter())
+        acts = callable(tool) or isinstance(tool, Exception)
+        run = AsyncMock(side_effect=tool) if acts else AsyncMock(return_value=tool)
+        self.tools = {"read": SimpleNamespace(name="read", description="d", input_schema={}, execute=run)}
 
-    async def run(self, prompt: str = "Go.", coordinator: bool = True) -> str:
+    async def run(self) -> str:
         await self.coordinator.mount("context", self.context)
-        return await self.loop.execute(
-            prompt,
-            self.context,
-            {"replay": self.provider},
-            self.tools,
-            self.coordinator.hooks,
-            coordinator=self.coordinator if coordinator else None,
-        )
-
-    def on(self, event: str, result: HookResult) -> None:
-        async def handler(name: str, data: dict[str, Any]) -> HookResult:
-            return result
-
-        self.coordinator.hooks.register(event, handler, 0, f"test-{event}")
-
-    @property
-    def roles(self) -> list[str]:
-        return [message["role"] for message in self.context.messages]
-
-    @property
-    def sent(self) -> list[str]:
-        return [str(message["content"]) for message in self.provider.last_request]
+        around = (self.context, {"replay": self.provider}, self.tools, self.hooks)
+        return await ReplayLoop().execute("Go.", *around, coordinator=self.coordinator)
 
 
 class TestLoopContract(OrchestratorBehaviorTests):
@@ -88,92 +63,6 @@ class TestLoopContract(OrchestratorBehaviorTests):
         return coordinator.get("orchestrator")
 
 
-async def test_the_kernels_validator_passes_the_loop() -> None:
-    result = await OrchestratorValidator().validate("amplifier_context_testing.replay.loop")
-    assert result.passed, result.summary()
-
-
-async def test_the_events_come_in_the_order_of_the_real_loops() -> None:
-    room = Room(CALL, "Done.")
-    await room.run()
-    assert room.recorder.names() == [
-        "prompt:submit",
-        "provider:request",
-        "llm:request",
-        "llm:response",
-        "provider:response",
-        "tool:pre",
-        "tool:post",
-        "provider:request",
-        "llm:request",
-        "llm:response",
-        "provider:response",
-        "prompt:complete",
-        "orchestrator:complete",
-    ]
-    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "success"
-    assert isinstance(room.recorder.named("provider:response")[0]["usage"], str)  # as with the real loops
-
-
-def fail(given: dict[str, Any]) -> Any:
-    raise OSError("the disk is gone")
-
-
-@pytest.mark.parametrize(
-    ("tools", "content"),
-    [
-        ([Tool(fail)], "Error: the disk is gone"),
-        ([Tool(lambda given: ToolResult(output=""), name="other")], "Error: there is no tool 'read'"),
-        ([Tool(lambda given: ToolResult(success=False, error={"message": "no such file"}))], "no such file"),
-        ([Tool(lambda given: ToolResult(output={"lines": 3}))], '{"lines": 3}'),
-        ([Tool(lambda given: "bare")], "bare"),
-    ],
-)
-async def test_whatever_a_tool_does_its_call_is_answered(tools: list[Tool], content: str) -> None:
-    room = Room(CALL, "Done.", tools=tools)
-    assert await room.run() == "Done."
-    assert room.context.messages[2]["content"] == content
-    assert room.recorder.count("tool:error") == (1 if content.startswith("Error") else 0)
-
-
-def cancelling(room: Room, *, immediate: bool) -> Callable[[dict[str, Any]], Any]:
-    async def read(given: dict[str, Any]) -> ToolResult:
-        if given["path"] == "first":
-            return ToolResult(output="first")
-        cancellation = room.coordinator.cancellation
-        cancellation.request_immediate() if immediate else cancellation.request_graceful()
-        await asyncio.sleep(30 if immediate else 0)
-        return ToolResult(output="second")
-
-    return read
-
-
-TWO = {"calls": [{"tool": "read", "arguments": {"path": path}} for path in ("first", "second")]}
-
-
-async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
-    room = Room(TWO, "never written")
-    room.tools = {"read": Tool(cancelling(room, immediate=True))}
-    await room.run()
-    assert [message["content"] for message in room.context.messages[2:]] == ["first"]
-    assert room.recorder.named("cancel:completed")[0]["was_immediate"] is True
-    assert room.coordinator.cancellation.running_tools == set()
-
-
-# -- the provider ------------------------------------------------------------------------------------------------------
-
-
-HI = {"role": "user", "content": "Hi there."}
-
-
-def ask(*messages: dict[str, Any], tools: list[ToolSpec] | None = None) -> ChatRequest:
-    return ChatRequest(messages=[Message(**message) for message in messages or (HI,)], tools=tools)
-
-
-def provider(**config: Any) -> ReplayProvider:
-    return ReplayProvider(config, counter=WordCounter())
-
-
 class TestProviderContract(ProviderBehaviorTests):
     """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
 
@@ -184,55 +73,102 @@ class TestProviderContract(ProviderBehaviorTests):
         return coordinator.get("providers")["replay"]
 
 
-async def test_the_kernels_validator_passes_the_provider() -> None:
-    result = await ProviderValidator().validate("amplifier_context_testing.replay.provider", config={"script": ["Hi."]})
-    assert result.passed, result.summary()
+async def test_the_events_come_in_the_order_of_the_real_loops() -> None:
+    room = Room(CALL, "Done.")
+    await room.run()
+    request = ["provider:request", "llm:request", "llm:response", "provider:response"]
+    ended = ["prompt:complete", "orchestrator:complete"]
+    assert room.recorder.names() == ["prompt:submit", *request, "tool:pre", "tool:post", *request, *ended]
+    assert (room.recorder.last("orchestrator:complete") or {})["status"] == "success"
+    assert isinstance(room.recorder.named("provider:response")[0]["usage"], str)  # as with the real loops
 
 
-async def test_a_script_is_answered_in_order_and_ends_politely() -> None:
-    replay = provider(script=["One.", {"text": "Two.", "calls": [{"tool": "read", "arguments": {"path": "a"}}]}])
-    first, second, third = [await replay.complete(ask()) for _ in range(3)]
-    assert first.content[0].text == "One."
-    assert first.finish_reason == "stop"
-    assert [(call.name, call.arguments) for call in replay.parse_tool_calls(second)] == [("read", {"path": "a"})]
-    assert [block.type for block in second.content] == ["text", "tool_call"]
-    assert second.content[1].id == second.tool_calls[0].id
-    assert third.content[0].text == "(end of the script)"
+async def test_an_injection_of_a_hook_is_sent_once_beside_the_last_result_or_after_it() -> None:
+    beside = ContextInjection(content="beside", ephemeral=True, append_to_last_tool_result=True)
+    after = ContextInjection(content="after", ephemeral=True)
 
-
-async def test_an_exception_in_a_script_is_raised_in_place_of_an_answer() -> None:
-    replay = provider(script=[RateLimitError("too fast", provider="replay"), "One."])
-    with pytest.raises(RateLimitError):
-        await replay.complete(ask())
-    assert (await replay.complete(ask())).content[0].text == "One."
-
-
-async def test_usage_is_reported_on_llm_response_as_plain_numbers_with_cache_reads() -> None:
-    coordinator = MockCoordinator()
-    recorder = EventRecorder(coordinator)
-    await provider_module.mount(coordinator, {"script": ["One two.", "Three."], "model": "m-1"})
-    replay = coordinator.get("providers")["replay"]
-    await replay.complete(ask(HI))
-    response = await replay.complete(ask(HI, {"role": "assistant", "content": "One two."}, HI))
-    first, second = recorder.named("llm:response")
-    assert set(second["usage"]) == {"input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"}
-    assert (second["provider"], second["model"], second["status"]) == ("replay", "m-1", "ok")
-    assert first["usage"]["cache_read_tokens"] == 0
-    assert second["usage"]["cache_read_tokens"] == first["usage"]["input_tokens"]
-    assert second["usage"]["input_tokens"] == response.usage.input_tokens > first["usage"]["input_tokens"]
-    assert isinstance(second["duration_ms"], int)
-    assert second["request_id"] == recorder.named("llm:request")[1]["request_id"]
+    room = Room(CALL, "Done.")
+    injected = HookResult(action="inject_context", context_injections=[beside, after])
+    room.hooks.register("tool:post", AsyncMock(return_value=injected), 0, "injecting")
+    await room.run()
+    assert [message["content"] for message in room.provider.last_request][-2:] == ["the file\n\nbeside", "after"]
+    assert "beside" not in str(room.context.messages)
 
 
 @pytest.mark.parametrize(
-    ("config", "reason"),
+    ("tool", "content"),
     [
-        ({"context_window": 0}, "context_window is 0"),
-        ({"max_output_tokens": "many"}, "max_output_tokens is 'many'"),
-        ({"script": 3}, "`script` is a list"),
-        ({"script": "nowhere"}, "module:factory"),
+        (OSError("the disk is gone"), "Error: the disk is gone"),
+        (None, "Error: there is no tool 'read'"),
+        (ToolResult(success=False, error={"message": "no such file"}), "no such file"),
+        (ToolResult(output={"lines": 3}), '{"lines": 3}'),
+        ("bare", "bare"),
     ],
 )
-def test_a_config_that_cannot_be_is_named(config: dict[str, Any], reason: str) -> None:
-    with pytest.raises(ValueError, match=reason):
-        ReplayProvider(config)
+async def test_whatever_a_tool_does_its_call_is_answered(tool: Any, content: str) -> None:
+    room = Room(CALL, "Done.", tool=tool)
+    if tool is None:
+        room.tools.clear()
+    assert await room.run() == "Done."
+    assert room.context.messages[2]["content"] == content
+    assert room.recorder.count("tool:error") == content.startswith("Error")
+
+
+async def test_an_immediate_cancellation_leaves_unfinished_calls_open() -> None:
+    async def read(given: dict[str, Any]) -> ToolResult:
+        if given["path"] != "first":
+            await asyncio.sleep(0.01)
+            room.coordinator.cancellation.request_immediate()
+            await asyncio.sleep(30)
+        return ToolResult(output=given["path"])
+
+    calls = [{"tool": "read", "arguments": {"path": path}} for path in ("first", "second")]
+    room = Room({"calls": calls}, "never written", tool=read)
+    await room.run()
+    assert [message["content"] for message in room.context.messages[2:]] == ["first"]
+    assert room.recorder.named("cancel:completed")[0]["was_immediate"] is True
+    assert room.coordinator.cancellation.running_tools == set()
+
+
+def ask(*messages: dict[str, Any]) -> ChatRequest:
+    return ChatRequest(messages=[Message(**message) for message in messages or (user(),)])
+
+
+async def test_a_script_is_answered_in_order_exceptions_are_raised_and_it_ends_politely() -> None:
+    script = ["One.", RateLimitError("too fast", provider="replay"), CALL]
+    replay = ReplayProvider({"script": script}, counter=WordCounter())
+    first = await replay.complete(ask())
+    assert (first.content[0].text, first.finish_reason) == ("One.", "stop")
+    with pytest.raises(RateLimitError):
+        await replay.complete(ask())
+    second = await replay.complete(ask())
+    assert [(call.name, call.arguments) for call in replay.parse_tool_calls(second)] == [("read", {"path": "a"})]
+    assert [block.type for block in second.content] == ["text", "tool_call"]
+    assert second.content[1].id == second.tool_calls[0].id
+    assert (await replay.complete(ask())).content[0].text == "(end of the script)"
+
+
+def test_a_transcript_per_line_is_read_packed_or_not_and_a_message_per_line_is_one_transcript(tmp_path: Path) -> None:
+    lines = [{"id": "one", "source": "here", "messages": [user()], "meta": {"n": 1}}, {"id": "two", "messages": []}]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    for path, data in ((tmp_path / "a.jsonl", text.encode()), (tmp_path / "a.jsonl.gz", gzip.compress(text.encode()))):
+        path.write_bytes(data)
+        one, two = read_transcripts(path)
+        assert (one.id, one.messages, one.source, one.meta, one.path) == ("one", [user()], "here", {"n": 1}, path)
+        assert two.id == "two"
+    (tmp_path / "talk.jsonl").write_text(json.dumps(user()) + "\n" + json.dumps(says()) + "\n")
+    (found,) = read_transcripts(tmp_path / "talk.jsonl")
+    assert (found.id, found.messages) == ("talk", [user(), says()])
+
+
+async def test_a_session_answers_from_its_script_and_a_tool_that_fails_to_load_is_named() -> None:
+    recorder, modules = EventRecorder(), {"context-list": mount_list}
+    plan = mount_plan("context-list", script=["Hello."], tools={"tool-folder": {"path": "/no/such/folder"}})
+    with pytest.raises(RuntimeError, match=r"module tool-folder: .*is not a folder"):
+        async with session(plan, modules=modules):
+            pass
+    async with session(plan, modules=modules, recorder=recorder, strict=False) as running:
+        assert await running.execute("Hi.") == "Hello."
+        assert len(running.coordinator.get("context").messages) == 2
+    assert recorder.names()[:2] == ["module:load_failed", "session:start"]
+    assert recorder.names()[-1] == "session:end"

@@ -1,39 +1,29 @@
 """The contract of context managers: our modules keep it, a list without a limit does not."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-import amplifier_context_persistent
-import amplifier_context_simple
-import amplifier_context_summary
+import amplifier_context_persistent as persistent
+import amplifier_context_simple as simple
+import amplifier_context_summary as summary
 from amplifier_context_testing.fakes import mount_list
 from amplifier_context_testing.manager_contract import ManagerContract
 
 pytestmark = pytest.mark.kernel
 
 
-class TestSimple(ManagerContract):
-    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
-        return await amplifier_context_simple.mount(coordinator, config)
-
-
-class TestSummary(ManagerContract):
-    async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
-        return await amplifier_context_summary.mount(coordinator, config)
-
-
-class TestPersistent(ManagerContract):
-    @pytest.fixture(autouse=True)
-    def folder(self, tmp_path: Path) -> None:
+class TestOurs(ManagerContract):
+    @pytest.fixture(autouse=True, params=[simple, persistent, summary], ids=lambda module: module.MODULE)
+    def mounted(self, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+        self.module = request.param
         self.urls = (f"jsonl:{tmp_path / str(number)}" for number in count())  # a store for each session
 
     async def mount(self, coordinator: Any, config: dict[str, Any]) -> Any:
-        return await amplifier_context_persistent.mount(coordinator, {**config, "store": next(self.urls)})
+        store = {"store": next(self.urls)} if self.module is persistent else {}
+        return await self.module.mount(coordinator, {**config, **store})
 
 
 class TestUnlimited(ManagerContract):

@@ -1,15 +1,11 @@
 """The judge of requests: what it lets pass, and what it does not; messages and made sessions as it reads them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import amplifier_context_testing
 from amplifier_context_testing import check_request, coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder, image_block
 from amplifier_context_testing.checks.message_shapes import calls_of, is_human, results_of
@@ -50,10 +46,7 @@ def instructed(disposition: str) -> dict[str, Any]:
 
 
 VALID: dict[str, Messages] = {
-    "a question": [HI],
-    "a system prompt before it": [system("Be good."), HI],
-    "a call and its result": [HI, CALL, OK],
-    "an empty result": [HI, CALL, result("c1", "")],
+    "an empty result": [system("Be good."), HI, CALL, result("c1", "")],
     "words beside calls": [HI, calling(openai_call(), content="I look."), OK],
     "parallel calls answered in another order": [HI, TWO, result("b"), result("a"), says("Done.")],
     "a kernel call spelled twice": [HI, says([uses("k")], tool_calls=[KERNEL_CALL]), result("k")],
@@ -81,35 +74,24 @@ BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and 
     "a tool first": ("message 1 (tool) comes first", system("x"), OK),
     "an unknown role": ("message 1 (robot) has the role 'robot', which", HI, {"role": "robot", "content": "x"}),
     "no role": ("has the role None", HI, {"content": "x"}),
-    "a function result": ("providers do not take", HI, {"role": "function", "name": "f", "content": "x"}),
     "what the kernel refuses": ("refused by the kernel", HI, user([{"type": "file", "id": "f"}])),
     "NaN": ("is not JSON", HI, user("x", metadata={"n": float("nan")})),
     "an object": ("is not JSON", HI, user("x", metadata={"n": object()})),
     "a lone surrogate": ("lone surrogate (U+D83D)", HI, user("x\ud83d")),
     "null content": ("message 1 (assistant) has no content", HI, calling(openai_call(), content=None), OK),
-    "absent content": ("has no content", HI, {"role": "assistant"}),
-    "a null result": ("message 2 (tool) has no content", HI, CALL, result("c1", None)),
     "empty content": ("has empty content", HI, says("")),
-    "an empty system prompt": ("message 0 (system) has empty content", system(""), HI),
     "white space only": ("white space only", HI, user(" \n")),
-    "white space beside calls": ("white space only", HI, calling(openai_call(), content=" "), OK),
     "an empty list": ("an empty list as content", HI, calling(openai_call(), content=[]), OK),
     "a number as content": ("content of type int", HI, user(1)),
-    "a text as block": ("content block 0 of type str", HI, user(["x"])),
     "an empty text block": ("empty text block (block 0)", HI, user([block(" ")])),
-    "an empty text block in a result": ("empty text block (block 0)", HI, CALL, result("c1", [block("")])),
     "an empty text block deep in a result": ("(block 0.0)", HI, CALL, user([answers("c1", [block("")])])),
     "an image from the assistant": ("only users and tools may", HI, says([image_block()])),
     "an image without a source": ("without a source", user([{"type": "image", "source": {}}])),
-    "an image without data": ("without a source", user([{"type": "image", "source": {"type": "base64"}}])),
-    "an image without a url": ("without a source", user([{"type": "image_url", "image_url": {}}])),
     "thinking of the user": ("only the assistant thinks", user([thinking(), TEXT])),
     "signed thinking after text": ("not start with", HI, says([TEXT, thinking(), TEXT])),
     "redacted thinking after text": ("not start with", HI, says([TEXT, {"type": "redacted_thinking", "data": "x"}])),
     "thinking last": ("ends with thinking", HI, says([thinking(None)])),
-    "an empty list of calls": ("not a list of calls", HI, says("x", tool_calls=[])),
     "a user's call": ("only the assistant may", HI, {**calling(openai_call(), content="x"), "role": "user"}),
-    "a call that is text": ("is not an object", HI, says("x", tool_calls=["read"])),
     "a call of another type": ("must be 'function'", HI, calling(openai_call(type="tool")), OK),
     "a call without an id": ("without an id", HI, calling(openai_call(id="")), result("")),
     "a call without a name": ("without a name", HI, calling(openai_call(name="")), OK),
@@ -125,19 +107,15 @@ BROKEN: dict[str, tuple[Any, ...]] = {  # a sentence of what is said of it, and 
         calling(openai_call(FOREIGN)),
         result(FOREIGN),
     ),
-    "an id of 41 characters": ("not every provider takes", HI, calling(openai_call("x" * 41)), result("x" * 41)),
     "an id that ends its line": ("not every provider takes", HI, calling(openai_call("x\n")), result("x\n")),
     "a tool name with a dot": ("by the name 'web.search'", HI, calling(openai_call(name="web.search")), OK),
     "a tool name that begins with a digit": ("by the name '1st'", HI, calling(openai_call(name="1st")), OK),
-    "a tool name of 65 characters": ("by the name 'nnn", HI, calling(openai_call(name="n" * 65)), OK),
     "a result's name with a dot": ("has the name", HI, CALL, {**OK, "name": "web.search"}),
     "a speaker with a space": ("has the name 'Dr. No'", HI, user("x", name="Dr. No")),
     "a speaker without a name": ("has the name ''", HI, user("x", name="")),
     "a result without an id": ("without the id of its call", HI, CALL, OK, {**OK, "tool_call_id": None}),
     "a result block on the assistant": ("only users and tools may", HI, says([answers("a", "x")])),
     "a result block after text": ("results come first", HI, CALL, user([TEXT, answers("c1", "x")])),
-    "an unanswered call": ("message 1 (assistant) makes the call 'c1', not answered", HI, CALL),
-    "one of two unanswered": ("call 'b', not answered", HI, TWO, result("a")),
     "a message between": ("the call 'c1', not answered directly", HI, CALL, system("note"), OK),
     "a late result": ("'c1', a call of message 1 that is not open any more", HI, CALL, user("?"), OK),
     "an orphan result": ("message 1 (tool) answers 'x', a call that was never made", HI, result("x")),
@@ -176,60 +154,37 @@ def test_calls_and_results_are_the_same_in_every_spelling(shape: Any) -> None:
 @pytest.mark.parametrize(
     ("message", "human"),
     [
-        ({"role": "user", "content": "Hi."}, True),
-        ({"role": "user", "content": [image_block()]}, True),
-        ({"role": "assistant", "content": "Hi."}, False),
-        ({"role": "user", "content": "Hi.", "metadata": {"ephemeral": True}}, False),
-        ({"role": "user", "content": "Hi.", "metadata": {"source": "hook"}}, False),
-        ({"role": "user", "content": "Hi.", "metadata": {"source": "context-compaction"}}, False),
-        ({"role": "user", "content": "Hi.", "metadata": {"source": "cli"}}, True),
-        ({"role": "user", "content": "<system-reminder>x</system-reminder>"}, False),
-        ({"role": "user", "content": "<system-reminder>x</system-reminder> Go."}, True),
-        ({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]}, False),
-        ({"role": "user", "content": ""}, False),
-        ({"role": "user"}, False),
+        (user([image_block()]), True),
+        (says("Hi."), False),
+        (user("Hi.", metadata={"ephemeral": True}), False),
+        (user("Hi.", metadata={"source": "context-compaction"}), False),
+        (user("Hi.", metadata={"source": "cli"}), True),
+        (user("<system-reminder>x</system-reminder>"), False),
+        (user("<system-reminder>x</system-reminder> Go."), True),
+        (user([answers("a", "x")]), False),
+        (user(""), False),
     ],
 )
 def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
 
 
-# -- the endless coding session ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("messages", [0, 1, 2, 3, 10, 57, 1000])
+@pytest.mark.parametrize("messages", [1, 10, 57, 1000])
 @pytest.mark.parametrize("shape", ["openai", "kernel"])
-def test_it_is_exactly_as_long_as_asked_for_and_valid(messages: int, shape: Any) -> None:
+def test_a_coding_session_is_exactly_as_long_as_asked_for_valid_and_the_same_for_its_seed(
+    messages: int, shape: Any
+) -> None:
     made = list(coding_session(messages, seed=1, shape=shape))
+    assert made == list(coding_session(messages, seed=1, shape=shape)) != list(coding_session(messages, 6, shape=shape))
     assert len(made) == messages
-    for message in made:
-        if message["role"] == "assistant" and message["content"] is None:
-            message["content"] = ""
-    assert check_request(made) == (["the request is empty"] if not messages else [])
+    assert check_request([{**one, "content": one["content"] or ""} for one in made]) == []
 
 
-def test_a_seed_makes_a_session_and_another_seed_another() -> None:
-    assert list(coding_session(300, seed=5)) == list(coding_session(300, seed=5))
-    assert list(coding_session(300, seed=5)) != list(coding_session(300, seed=6))
-
-
-# -- the package -------------------------------------------------------------------------------------------------------
-
-
-FOLDER = Path(amplifier_context_testing.__file__ or "").parent
-
-
-def test_importing_the_package_imports_no_kernel_and_no_core() -> None:
+def test_the_judge_and_the_package_import_no_kernel_and_no_core() -> None:
     program = (
-        "import sys, amplifier_context_testing\n"
+        "import sys, amplifier_context_testing, amplifier_context_testing.checks.request_checker\n"
         "heavy = ('amplifier_core', 'amplifier_context_core', 'pydantic')\n"
         "print(sorted(name for name in sys.modules if name.startswith(heavy)))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-def test_the_judge_asks_neither_core_nor_replay_modules() -> None:
-    source = "".join((FOLDER / "checks" / f"{name}.py").read_text() for name in ("request_checker", "message_shapes"))
-    assert "amplifier_context_core" not in source
-    assert "import amplifier_context" not in source

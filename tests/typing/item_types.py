@@ -3,8 +3,6 @@
 An error that is expected is ignored by its rule, and an ignored error that does not occur is an error itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, assert_type

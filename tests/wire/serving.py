@@ -1,7 +1,5 @@
 """Services of both vendors, and providers that call them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -48,13 +46,3 @@ async def wired(api: str, script: Policy, *, model: Model = MODEL, hooks: Any = 
             yield Wired(service, provider)
         finally:
             await provider.close()
-
-
-class Hooks:
-    """Keeps what a provider emits."""
-
-    def __init__(self) -> None:
-        self.emitted: list[tuple[str, dict[str, Any]]] = []
-
-    async def emit(self, event: str, data: dict[str, Any]) -> None:
-        self.emitted.append((event, data))

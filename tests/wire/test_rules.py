@@ -1,76 +1,29 @@
 """What the services refuse, and that no view of ours is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 from amplifier_core import llm_errors
-from amplifier_core.message_models import ChatRequest, Message
 
 from amplifier_context_testing import check_request, conversations
 from amplifier_context_testing.checks.corpus import Conversation
-from amplifier_context_testing.wire.apis import Model, Refused, Service
+from amplifier_context_testing.wire.apis import Model, Refused
 from amplifier_context_testing.wire.provider import WireProvider
 from tests.managers import new_manager
-from tests.messages import bare, size
-from tests.wire.serving import APIS, HI, MODEL, READ, ask, service_of, wired
+from tests.messages import IMAGE, bare, block, result, says, size, system, user
+from tests.wire.serving import APIS, HI, READ, ask, service_of, wired
 
 pytestmark = pytest.mark.kernel
 
 Body = dict[str, Any]
 
-IMAGE = "iVBORw0KGgo="
-EMPTY = {"type": "text", "text": ""}
-
-
-def openai_body() -> Body:
-    """A valid request with two calls and an image."""
-    function = {"name": "read", "description": "Reads.", "parameters": {"type": "object", "properties": {}}}
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{IMAGE}"}}
-    calls = [{"id": name, "type": "function", "function": {"name": "read", "arguments": "{}"}} for name in ("c1", "c2")]
-    return {
-        "model": MODEL.id,
-        "max_completion_tokens": 100,
-        "messages": [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": [{"type": "text", "text": "Look."}, image]},
-            {"role": "assistant", "content": None, "tool_calls": calls},
-            {"role": "tool", "tool_call_id": "c1", "content": "One."},
-            {"role": "tool", "tool_call_id": "c2", "content": "Two."},
-        ],
-        "tools": [{"type": "function", "function": function}],
-    }
-
-
-def anthropic_body() -> Body:
-    """A valid request with two calls, an image and four breakpoints."""
-    mark = {"cache_control": {"type": "ephemeral"}}
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
-    calls = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("c1", "c2")]
-    return {
-        "model": MODEL.id,
-        "max_tokens": 100,
-        "system": [{"type": "text", "text": "Be brief.", **mark}],
-        "messages": [
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "Look.", **mark}, image],
-            },
-            {"role": "assistant", "content": calls},
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "c1", "content": "One."},
-                    {"type": "tool_result", "tool_use_id": "c2", "content": "Two.", **mark},
-                ],
-            },
-        ],
-        "tools": [{"name": "read", "description": "Reads.", "input_schema": {"type": "object"}, **mark}],
-    }
-
+CALLS = [{"id": name, "tool": "read", "arguments": {}} for name in ("c1", "c2")]
+ASKED = [system(), user([block("Look."), IMAGE]), says("", tool_calls=CALLS), result("c1"), result("c2")]
+PROVIDERS = {api: WireProvider({"api": api, "base_url": "http://127.0.0.1:9"}) for api in APIS}
+SERVICES = {api: service_of(api, lambda request: "Yes.") for api in APIS}
 
 GONE = object()
+EMPTY = {"type": "text", "text": ""}
 CALL = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
 BREAKPOINT = {"cache_control": {"type": "ephemeral"}}
 
@@ -123,51 +76,36 @@ ANTHROPIC: list[Row] = [
 ]
 
 
-def refused_by(service: Service, body: Body) -> str | None:
+def refused_by(api: str, body: Body) -> str | None:
     try:
-        service.accept(body)
+        SERVICES[api].accept(body)
     except Refused as refusal:
         return str(refusal)
     return None
 
 
-@pytest.fixture(scope="module")
-def services() -> dict[str, Service]:
-    return {api: service_of(api, lambda request: "Yes.") for api in APIS}
-
-
-def test_both_bodies_are_accepted(services: dict[str, Service]) -> None:
-    assert refused_by(services["openai"], openai_body()) is None
-    assert refused_by(services["anthropic"], anthropic_body()) is None
-
-
-@pytest.mark.parametrize(("path", "value", "words"), OPENAI)
-def test_openai_refuses(services: dict[str, Service], path: str, value: object, words: str) -> None:
-    assert words in str(refused_by(services["openai"], changed(openai_body(), path, value)))
-
-
-@pytest.mark.parametrize(("path", "value", "words"), ANTHROPIC)
-def test_anthropic_refuses(services: dict[str, Service], path: str, value: object, words: str) -> None:
-    assert words in str(refused_by(services["anthropic"], changed(anthropic_body(), path, value)))
-
-
-BROKEN = [HI, {"role": "tool", "tool_call_id": "c1", "content": "A result without its call."}]
+@pytest.mark.parametrize(
+    ("api", "path", "value", "words"),
+    [*[("openai", *row) for row in OPENAI], *[("anthropic", *row) for row in ANTHROPIC]],
+)
+def test_a_service_refuses_what_its_vendor_does(api: str, path: str, value: object, words: str) -> None:
+    body = PROVIDERS[api].body(ask(*ASKED, tools=[READ]))
+    assert refused_by(api, body) is None
+    assert words in str(refused_by(api, changed(body, path, value)))
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_refusal_reaches_the_session(api: str) -> None:
     async with wired(api, lambda request: "Yes.") as wire:
         with pytest.raises(llm_errors.InvalidRequestError, match="a call that was never made") as caught:
-            await wire.provider.complete(ask(*BROKEN, tools=[READ]))
-    assert caught.value.status_code == 400
-    assert len(wire.service.refusals) == 1
+            await wire.provider.complete(ask(HI, result("c1"), tools=[READ]))
+    assert (caught.value.status_code, len(wire.service.refusals)) == (400, 1)
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_request_above_the_window_is_a_context_length_error(api: str) -> None:
-    small = Model("wire-1", context_window=9_000)
-    long = {"role": "user", "content": "word " * 1_000}
-    async with wired(api, lambda request: "Yes.", model=small) as wire:
+    long = user("word " * 1_000)
+    async with wired(api, lambda request: "Yes.", model=Model("wire-1", context_window=9_000)) as wire:
         with pytest.raises(llm_errors.ContextLengthError):
             await wire.provider.complete(ask(long))
         assert (await wire.provider.complete(ask(long, max_output_tokens=100))).content[0].text == "Yes."
@@ -179,9 +117,8 @@ BUDGETS = (100_000, 1_200, 400, 150)
 
 @pytest.mark.parametrize("odd", conversations(), ids=lambda odd: odd.name)
 async def test_every_view_of_an_odd_conversation_is_accepted_by_the_checker_and_both_services(
-    services: dict[str, Service], odd: Conversation
+    odd: Conversation,
 ) -> None:
-    providers = {api: WireProvider({"api": api, "base_url": "http://127.0.0.1:9"}) for api in APIS}
     for budget in BUDGETS:
         manager = new_manager(session_id=str(budget))
         for message in odd.messages:
@@ -193,9 +130,6 @@ async def test_every_view_of_an_odd_conversation_is_accepted_by_the_checker_and_
             assert size(view) <= budget or (await manager.explain())["warnings"]
             spoken = [message for message in view if message["role"] not in ("system", "developer")]
             asked = [*view, HI] if spoken[-1]["role"] == "assistant" else view  # the prompt that a request answers
-            request = ChatRequest(messages=[Message(**message) for message in asked], tools=[READ])
-            for api, service in services.items():
-                assert refused_by(service, providers[api].body(request)) is None
+            for api, provider in PROVIDERS.items():
+                assert refused_by(api, provider.body(ask(*asked, tools=[READ]))) is None
         assert bare(await manager.get_messages()) == bare(odd.messages)
-    for provider in providers.values():
-        await provider.close()
