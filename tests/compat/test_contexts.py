@@ -1,10 +1,8 @@
 """Context stores: one contract for all of them, and what is peculiar to those that use a store of the core."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +30,7 @@ from amplifier_context_core.compat import (
     ToolUseBlock,
 )
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing import check_request
+from amplifier_context_testing import checked
 from tests.compat.samples import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
 from tests.laws.histories import conversations, flat
 from tests.messages import SIGNED
@@ -58,13 +55,11 @@ WIRE: list[dict[str, Any]] = [
 class Listed(ContextStore):
     """A minimal subclass: the five methods, and nothing else."""
 
-    def __init__(self, session_id: str = "mine") -> None:
-        self._id = session_id
-        self._messages: list[dict[str, Any]] = []
+    session_id = "mine"
 
-    @property
-    def session_id(self) -> str:
-        return self._id
+    def __init__(self, session_id: str = "mine") -> None:
+        self.session_id = session_id
+        self._messages: list[dict[str, Any]] = []
 
     async def append(self, message: Message | Mapping[str, Any]) -> None:
         made = message if isinstance(message, Message) else Message.from_dict(message)
@@ -76,8 +71,8 @@ class Listed(ContextStore):
     async def clear(self) -> None:
         self._messages.clear()
 
-    async def fork(self) -> Listed:
-        return await Listed.from_context(self, session_id=f"{self._id}-fork")
+    async def fork(self) -> ContextStore:
+        return await Listed.from_context(self, session_id=f"{self.session_id}-fork")
 
 
 class ContextStoreContract:
@@ -93,8 +88,6 @@ class ContextStoreContract:
             await context.append(message)
         history = await context.get_history()
         assert [message.role for message in history] == ["system", "user", "assistant", "user", "assistant"]
-        assert history[2].content == [ToolUseBlock("a", "read", {})]
-        assert history[3].content == [ToolResultBlock("a", "out")]
         assert dicts(history) == WIRE
 
     async def test_changing_what_went_in_or_came_out_changes_nothing_kept(self, context: ContextStore) -> None:
@@ -110,9 +103,7 @@ class ContextStoreContract:
         use = (await context.get_history())[1].content[0]
         assert isinstance(use, ToolUseBlock)
         use.input["path"] = "changed"
-        history = await context.get_history()
-        assert history[0] == Message("user", "x", extra={"metadata": {"a": [1]}})
-        assert history[1] == calls("a")
+        assert await context.get_history() == [Message("user", "x", extra={"metadata": {"a": [1]}}), calls("a")]
 
     @pytest.mark.parametrize("bad", [None, {"role": "robot"}, {"role": "tool", "content": "x"}])
     async def test_a_malformed_message_is_refused_and_nothing_stored(self, context: ContextStore, bad: Any) -> None:
@@ -152,19 +143,12 @@ class ContextStoreContract:
         await fork.close()
 
     async def test_a_search_returns_the_best_messages_first_as_they_were_given(self, context: ContextStore) -> None:
-        await context.extend(
-            [user("Where is the parser?"), *talk(4), calls("parser"), answers("parser", content="class Parser: pass")]
-        )
-        await context.append({"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"})
-        found = await context.search("parser.py", 2)
-        assert [message.to_dict() for message in found[:1]] == [
-            {"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"}
-        ]
-        assert len(found) == 2
-        assert answers("parser", content="class Parser: pass") in await context.search('"class Parser"')
-        assert await context.search("nowhere_to_be_found") == []
-        assert await context.search("parser", 0) == []
-        assert await context.search("") == []
+        answer = {"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"}
+        await context.extend([user("Where is the parser?"), *talk(4), answers("p", content="class Parser: pass")])
+        await context.append(answer)
+        assert dicts(await context.search("parser", 1)) == [answer]
+        assert answers("p", content="class Parser: pass") in await context.search('"class Parser"')
+        assert await context.search("nowhere_to_be_found") == await context.search("parser", 0) == []
 
     @pytest.mark.parametrize("count", [-1, True])
     async def test_tokens_that_are_no_count_are_refused(self, context: ContextStore, count: Any) -> None:
@@ -172,9 +156,7 @@ class ContextStoreContract:
             await context.set_context_tokens(count, 0)
         assert await context.get_context_tokens() == (0, 0)
 
-    async def test_closing_twice_is_a_no_op_and_a_closed_conversation_can_be_gone_on_with(
-        self, context: ContextStore
-    ) -> None:
+    async def test_a_closed_conversation_can_be_gone_on_with(self, context: ContextStore) -> None:
         await context.append(user())
         await context.close()
         await context.close()
@@ -186,24 +168,6 @@ class TestInMemoryAndASubclassOfFiveMethods(ContextStoreContract):
     @pytest.fixture(params=[MemoryContextStore, Listed])
     def context(self, request: pytest.FixtureRequest) -> ContextStore:
         return request.param()
-
-    def test_a_class_that_lacks_one_cannot_be_made(self) -> None:
-        class Half(ContextStore):
-            async def append(self, message: Message | Mapping[str, Any]) -> None: ...
-
-        with pytest.raises(TypeError, match="get_history"):
-            Half()  # pyright: ignore[reportAbstractUsage]
-
-
-class FullDisk(MemoryStore):
-    """A store that refuses to write once its disk is full."""
-
-    full = False
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        if self.full:
-            raise StoreError("no space left on the device")
-        await super().append(session_id, entries)
 
 
 @pytest.mark.parametrize("scheme", ["memory", "jsonl", "sqlite"])
@@ -254,9 +218,7 @@ class TestStoredContext(ContextStoreContract):
         assert await context.get_history() == []
         assert await store.sessions() == []
 
-    async def test_of_no_messages_nothing_is_made_and_a_session_that_is_there_is_not_begun_again(
-        self, store: Store
-    ) -> None:
+    async def test_of_no_messages_nothing_is_made_and_a_session_is_not_begun_again(self, store: Store) -> None:
         await (await StoredContext.from_history([], store=store, session_id="s")).clear()
         assert await store.sessions() == []
         await StoredContext.from_history(TYPED, store=store, session_id="s")
@@ -264,9 +226,7 @@ class TestStoredContext(ContextStoreContract):
             await StoredContext.from_history([user()], store=store, session_id="s")
         assert await StoredContext(store, "s").get_history() == TYPED
 
-    async def test_a_managers_checkpoint_is_left_alone_and_tokens_last_as_long_as_the_object(
-        self, store: Store
-    ) -> None:
+    async def test_a_managers_checkpoint_is_left_and_tokens_last_as_long_as_the_object(self, store: Store) -> None:
         context = await StoredContext.from_history(TYPED, store=store, session_id="s")
         await store.save_checkpoint("s", 2, b'{"version": 1}')
         await context.set_context_tokens(12, 34)
@@ -275,32 +235,17 @@ class TestStoredContext(ContextStoreContract):
         assert await (await context.fork()).get_context_tokens() == (12, 34)
         assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
 
-    async def test_a_session_begun_here_is_gone_on_with_by_a_manager_and_shown_as_every_provider_takes_it(
-        self, store: Store
-    ) -> None:
+    async def test_a_session_begun_here_is_gone_on_with_by_a_manager_and_here_again(self, store: Store) -> None:
         result = ToolResultBlock("a", [TextBlock("out"), ImageBlock("image/png", PNG)])
         history = [*TYPED[:2], Message("user", [result]), *TYPED[3:], user("Well?")]
         await (await StoredContext.from_history(history, store=store, session_id="s")).close()
         manager = ContextManager(store=store, session_id="s")
-        view = await manager.get_messages_for_request()
-        assert check_request(view) == []
+        view = checked(await manager.get_messages_for_request())
         assert [message["role"] for message in view] == ["user", "assistant", "tool", "user", "assistant", "user"]
-        images = [block for message in view for block in message["content"] if block["type"] == "image"]
-        assert len(images) == 2
+        assert str(view).count("image/png") == 2
         await manager.add_message({"role": "assistant", "content": "Done."})
         await manager.close()
         assert (await StoredContext(store, "s").get_history())[-1].text == "Done."
-
-    async def test_a_session_of_a_manager_is_gone_on_with_here(self, store: Store) -> None:
-        manager = ContextManager(store=store, session_id="s")
-        for message in WIRE:
-            await manager.add_message(message)
-        written = await manager.get_messages()
-        await manager.close()
-        context = StoredContext(store, "s")
-        assert dicts(await context.get_history()) == written
-        await context.append(user("more"))
-        assert [entry.seq for entry in await store.read("s")] == list(range(1, len(WIRE) + 2))
 
     @law
     @given(st.data())
@@ -313,19 +258,6 @@ class TestStoredContext(ContextStoreContract):
         assert dicts(history[: len(wire)]) == wire
         assert history[len(wire) :] == typed
         assert dicts(await (await context.fork()).get_history()) == dicts(history)
-
-
-async def test_a_refused_message_is_not_in_the_history_and_later_ones_are() -> None:
-    store = FullDisk()
-    context = StoredContext(store, "s")
-    await context.append(user("one"))
-    store.full = True
-    with pytest.raises(StoreError, match="no space left"):
-        await context.append(user("lost"))
-    store.full = False
-    await context.append(user("two"))
-    assert [message.text for message in await context.get_history()] == ["one", "two"]
-    assert [(entry.seq, entry.turn) for entry in await store.read("s")] == [(1, 1), (2, 2)]
 
 
 async def test_a_session_that_another_writer_continued_is_continued_from_there() -> None:
@@ -349,15 +281,9 @@ async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes
 
 async def test_a_large_history_does_not_block_the_event_loop() -> None:
     context = await MemoryContextStore.from_history(talk(10_000))
+    reading = asyncio.create_task(context.get_history())
     beats = 0
-
-    async def heart() -> None:
-        nonlocal beats
-        while True:
-            beats += 1
-            await asyncio.sleep(0)
-
-    beating = asyncio.create_task(heart())
-    assert len(await context.get_history()) == 10_000
-    beating.cancel()
+    while not reading.done():
+        beats += 1
+        await asyncio.sleep(0)
     assert beats >= 5
