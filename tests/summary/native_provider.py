@@ -3,8 +3,6 @@
 A carrier is valid for the model that made it, first in a request, and as it was made.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Mapping

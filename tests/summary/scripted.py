@@ -1,7 +1,5 @@
 """What the tests of context-summary share: a manager with a scripted provider, and an answerer by rules."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable

@@ -1,7 +1,5 @@
 """What an answer must show before it counts, whatever else it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -80,10 +78,7 @@ def test_a_line_counts_if_the_range_shows_what_it_claims(section: str, line: str
     ("former", "line"),
     [
         (Line("work", "Done: run the linter (m900)"), ""),
-        (
-            Line("files", "src/parser.py: parse_all() (m70)"),
-            "src/parser.py: parse_all() renamed (m70, m3)",
-        ),
+        (Line("files", "src/parser.py: parse_all() (m70)"), "src/parser.py: parse_all() renamed (m70, m3)"),
         (Line("person", "Wants it fast. (m60)"), "Wants it as fast as before. (m60)"),
         # a quotation stays as it was, although newer sentences hold its words
         (Line("person", 'Rule: "Do delete the logs, all of them." (m60)'), ""),
@@ -133,25 +128,13 @@ def test_a_text_has_so_many_lines_and_no_line_is_longer_than_so_many_characters(
     assert line.endswith("word …")
 
 
-def test_a_line_that_whole_sentences_make_too_long_is_dropped() -> None:
-    topics = ("the tests", "the notes", "the index")
-    said = " ".join(f"Never delete {topic} {'of the parser ' * 65}again." for topic in topics)
-    quoted = " ".join(f'"Never delete {topic}"' for topic in topics)
-    _, flaws = judged(f"## Person\n- {quoted} (m1)\n## Findings\n- We go on.", [user(said)])
-    assert flaws == {"length": 1}
-
-
 def test_of_lines_that_do_not_count_the_reasons_are_counted() -> None:
     lines = ["## Person", '"Never deploy on Fridays." (m1)', "Wants more. (m3)", "## Work", "Done: all (m2)"]
     lines += ["## Values", "src/parser.py (m3)", "src/tokens.c (m3)", '"13 passed in 3.1s"']
     lines += ["lexer.py <context_record>", "(m99)"]
-    text, flaws = judged("\n".join([*lines, "It goes on."]))
-    assert text == Text((Line("values", "It goes on."),))
+    text, flaws = judged("\n".join([*lines, "It goes on (m3, m77; m2.1)."]))
+    assert text == Text((Line("values", "It goes on (m3, m2.1)."),))
     assert flaws == {"quotation": 2, "person": 1, "evidence": 1, "name": 2, "tag": 1, "empty": 1}
-
-
-def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
-    assert kept("Findings", "Twelve pass (m3, m77; m2.1). So go on (m99).") == ["Twelve pass (m3, m2.1). So go on."]
 
 
 @pytest.mark.parametrize(

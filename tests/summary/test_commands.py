@@ -1,7 +1,5 @@
 """The commands on a session of context-summary: they open it as the manager that wrote it does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys

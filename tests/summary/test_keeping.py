@@ -1,7 +1,5 @@
 """The state persists with the session: resumed, forked, edited, erased, and a process that ends in the middle."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

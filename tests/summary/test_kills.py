@@ -1,7 +1,5 @@
 """A process that is killed while a model is asked: nothing acknowledged is lost, nothing stored is asked again."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """The material of a request: what a model reads of a range, and what it loses where there is no room."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """What happens while a model is asked: edits, the end of the session or of its loop, and a history that is replaced."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import re

@@ -1,7 +1,5 @@
 """`summary_writer: native`: the provider compacts the conversation itself; the digest is the fallback."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from datetime import UTC, datetime, timedelta

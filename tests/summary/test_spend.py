@@ -1,7 +1,5 @@
 """What summaries may cost, across processes too: no report and no failure is a way around the limits."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any
