@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,11 +26,7 @@ PAUSE = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "
 
 
 class Provider:
-    """A provider of the kernel's interface that answers by a script.
-
-    Attributes:
-        requests: what it was asked, in order.
-    """
+    """A provider of the kernel's interface that answers by a script, and keeps what it was asked."""
 
     name = "scripted"
 
@@ -53,12 +50,7 @@ class Provider:
 
 
 class HeldBack(Provider):
-    """A provider whose answer of a number comes when the test says so; the others at once.
-
-    Args:
-        answer: the held one; None for a good one.
-        ignores_cancelling: it does not end when it is cancelled.
-    """
+    """A provider whose answer of a number, by default a good one, comes when the test says so; the others at once."""
 
     def __init__(self, number: int = 1, *, answer: str | None = None, ignores_cancelling: bool = False) -> None:
         super().__init__(self._answer)
@@ -70,11 +62,8 @@ class HeldBack(Provider):
             return good(request, number)
         self.asked.set()
         while not self.release.is_set():
-            try:
+            with suppress(*([asyncio.CancelledError] if self._ignores_cancelling else [])):
                 await self.release.wait()
-            except asyncio.CancelledError:
-                if not self._ignores_cancelling:
-                    raise
         return good(request, number) if self._held is None else self._held
 
 
@@ -92,8 +81,7 @@ def good(request: ChatRequest, number: int) -> str:
     people = re.findall(r"^(m\d+) person: (.+)", history, re.M)
     seen = [f"SAW {line[:40]} ({mark})" for mark, line in results[-4:]]
     findings = [*re.findall(r"^- (SAW .*)", former, re.M), *seen]
-    lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1])]
-    lines += ["## Work", *(f"- {done}" for done in re.findall(r"^- (Done: .*)", former, re.M))]
+    lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1]), "## Work"]
     lines += [f"- Done: PART {number} finished ({mark})" for mark, _ in results[-1:]]
     lines += [f"- Open: TASK number {number}", f"- Next: STEP {number}"]
     return "\n".join([*lines, "## Findings", *(f"- {line}" for line in findings)])
