@@ -1,7 +1,5 @@
 """The command `doctor`: what is here, what is missing, what is in the way."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -21,9 +19,7 @@ def test_a_sound_installation_has_nothing_wrong(filled: str) -> None:
     found = findings()
     assert {one["state"] for one in found.values()} <= {"ok", "note"}
     assert found["store"]["found"].endswith("2 sessions")
-    assert "full text search" in found["search"]["found"]
-    text = run("doctor").output
-    assert all(name in text for name in ("python", "kernel", "packages", "module", "tokens", "modes"))
+    assert all(name in run("doctor").output for name in ("python", "kernel", "packages", "module", "tokens", "modes"))
 
 
 @pytest.mark.parametrize("journal", ["", "?journal=truncate"])
@@ -66,11 +62,8 @@ def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(tmp
         1,
     ).splitlines()
     found = [one["found"] for one in map(json.loads, lines) if one["what"] == "plan"]
-    assert [text.partition(" is impossible")[0].partition("; ")[0] for text in found] == [
-        "context-persistent: compact_threshold: 3",
-        "context-persistent: max_tokns: unknown key of context-persistent",
-        "tool-context-recall: max_result_token: Extra inputs are not permitted",
-    ]
+    for text, key in zip(found, ("compact_threshold", "max_tokns", "max_result_token"), strict=True):
+        assert f": {key}: " in text
     assert found[1].endswith("did you mean 'max_tokens'?")
     assert not (tmp_path / "none.db").exists()
     right = "session: {context: context-simple}\ncontext: {config: {max_tokens: 9000}}\n"

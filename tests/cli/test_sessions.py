@@ -1,7 +1,5 @@
 """`sessions` and `show` list what is kept, and fit the terminal; `prune` erases old families whole, nothing else."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
@@ -13,20 +11,16 @@ import pytest
 from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.formatting import display_width
 from amplifier_context_core.compat import StoredContext
-from amplifier_context_core.stores import SessionInfo
 from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
 
 def test_sessions_are_listed_with_their_sizes_of_the_store_that_is_named(filled: str) -> None:
-    shown = run("sessions").output
-    assert re.search(r"^one\s+121", shown, re.MULTILINE)
-    assert re.search(r"^two\s+41", shown, re.MULTILINE)
+    assert re.search(r"^one\s+121", run("sessions").output, re.MULTILINE)
     assert {row["session_id"]: row["length"] for row in rows("sessions")} == {"one": 121, "two": 41}
-    elsewhere = run("sessions", at="sqlite:elsewhere.db", code=1).output  # the option goes before the variable
-    assert "elsewhere.db" in elsewhere
+    assert "elsewhere.db" in run("sessions", at="sqlite:elsewhere.db", code=1).output, "before the variable"
 
 
-@pytest.mark.parametrize("width", ["60", "100", "140"])
+@pytest.mark.parametrize("width", ["60", "140"])
 def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
     url: str, monkeypatch: pytest.MonkeyPatch, width: str
 ) -> None:
@@ -55,10 +49,8 @@ def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newes
     keep(filled, "child", wishes)
     run("fork", "child", "grand child")
     keep(filled, "grand child", wishes)
-    found = rows("sessions")
-    parents = {row["session_id"]: row["fork_of"] for row in found}
+    parents = {row["session_id"]: row["fork_of"] for row in rows("sessions")}
     assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
-    assert len({row["first_prompt"] for row in found if row["session_id"] != "two"}) == 1
     assert re.search(r"^'grand child' .*\n.*\n    fork of child$", run("sessions").output, re.MULTILINE)
     monkeypatch.setattr(sessions, "DETAILED", 1)
     done = run("sessions")
@@ -73,8 +65,6 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
         run("delete", name, "--yes")
     for command in ("sessions", "verify", "repair"):
         assert f"no sessions in {filled}" in run(command).output
-    assert f"there is no session 'one' in {filled}, which holds none" in run("show", "one", code=1).output
-    assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -94,7 +84,6 @@ def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     made, _, of = run("fork", "--", odd).output.partition(": 3 messages of ")
     assert shlex.split(of) == [odd]
     (fork,) = shlex.split(made)
-    assert run("show", "--", fork).output.count("\n") == 3
     shown = run("forget", "--yes", "--", odd, "m1").output
     assert "1 message erased" in shown
     (command,) = re.findall("`(.*)`", shown)
@@ -117,34 +106,25 @@ def test_a_session_without_messages_is_one_like_all_others(filled: str, tmp_path
 
 
 def test_a_session_is_shown_line_by_line_in_part_and_in_full(filled: str) -> None:
-    lines = run("show", "one").output.splitlines()
-    assert len(lines) == 121
-    assert lines[0].split()[:2] == ["m1", "u1"]
-    assert [line.split()[0] for line in run("show", "one", "--last", "2").output.splitlines()] == ["m120", "m121"]
-    assert run("show", "one", "--from", "m119").output.splitlines()[0].split()[0] == "m119"
-    assert SECRET in run("show", "one", "--full").output
+    def marks(*options: str) -> list[str]:
+        return [line.split()[0] for line in run("show", "one", *options).output.splitlines()]
+
+    assert marks() == [f"m{number}" for number in range(1, 122)]
+    assert marks("--last", "2") == marks("--from", "m120") == ["m120", "m121"]
     assert [row["mark"] for row in messages("one", "--last", "2")] == ["m120", "m121"]
-    nothing = run("show", "one", "--from", "m9999").output
-    assert nothing == f"one has no message from m9999 on in {filled}; its newest is m121\n"
-    assert run("show", "one", "--archived").output == f"one has no archived messages in {filled}\n"
+    assert SECRET in run("show", "one", "--full").output
+    assert "its newest is m121" in run("show", "one", "--from", "m9999").output
+    assert "no archived messages" in run("show", "one", "--archived").output
 
 
-MORE = {"forget": ["m1"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}
-PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins", "delete", "undo")
-
-
-@pytest.mark.parametrize("command", [*PLAIN, *MORE])
-def test_a_missing_session_is_reported_with_the_most_similar_id(
-    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shown = run(command, "ones", *MORE.get(command, ()), code=1).output
-    assert "there is no session 'ones'" in shown
-    assert "similar: one" in shown
-    assert not (tmp_path / "page.html").exists()
-
-
-# -- by age ------------------------------------------------------------------------------------------------------------
+def test_a_missing_session_is_reported_with_the_most_similar_id(filled: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    plain = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins", "delete", "undo")
+    marked = ("forget ones m1", "pin ones m1", "unpin ones m1", f"report ones -o {page}")
+    for command in (*(f"{name} ones" for name in plain), *marked):
+        assert "there is no session 'ones'" in (shown := run(*command.split(), code=1).output)
+        assert "similar: one" in shown
+    assert not page.exists()
 
 
 class Later(datetime):
@@ -169,9 +149,7 @@ def stored(url: str) -> str:
 
 
 def test_a_dry_run_a_no_and_what_names_no_sessions_erase_nothing(stored: str) -> None:
-    shown = run("prune", "--keep", "0", "--dry-run").output
-    assert all(f"{name}: " in shown for name in ("a", "a-fork", "b", "c"))
-    assert "4 sessions of 4 would be erased" in shown
+    assert "4 sessions of 4 would be erased" in run("prune", "--keep", "0", "--dry-run").output
     assert "Erase 4 sessions of 4" in run("prune", "--keep", "0", stdin="n\n", code=1).output
     for arguments in ((), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")):
         run("prune", *arguments, code=2)
@@ -214,23 +192,13 @@ def test_what_changes_while_it_asks_is_kept_with_its_family(stored: str, monkeyp
     assert there() == {"a", "a-fork"}
 
 
-def test_a_session_whose_time_is_unknown_is_kept_and_has_no_age() -> None:
-    info, hour = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00"), timedelta(hours=1)
-    assert not prune._may_go([info], hour)
-    assert not sessions._is_between(info, hour, None)
-    assert sessions._is_between(info, None, None)
-
-
 def test_sessions_are_listed_by_age_by_title_and_by_number(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = {"a", "a-fork", "b", "c"}
-    assert len(there("--last", "1")) == 1
-    assert (there("--newer-than", "1h"), there("--older-than", "1h")) == (everything, set())
     monkeypatch.setattr(sessions, "datetime", Later)
     assert (there("--newer-than", "6w"), there("--older-than", "6w")) == (everything, set())
-    assert (there("--newer-than", "30d"), there("--older-than", "30d")) == (set(), everything)
+    assert (there("--newer-than", "30d"), there("--older-than", "900h")) == (set(), everything)
     for name in ("d", "e"):
         keep(stored, name, ["Mend the PARSER first."])
-    assert there("--older-than", "999999w") == set()
     assert there("--match", "the parser") == {"d", "e"}
     assert there("--match", "the parser", "--last", "1") == {"e"}
     assert "none of 6 sessions in" in run("sessions", "--match", "zyzzyva").output

@@ -133,6 +133,12 @@ def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, 
     assert message.to_dict() == raw
 
 
+def test_a_message_shows_the_text_of_its_text_blocks_and_an_image_not_its_bytes() -> None:
+    message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
+    assert message.text == "one\ntwo"
+    assert repr(ImageBlock("image/png", bytes(2048))) == "ImageBlock(media_type='image/png', data=<2,048 bytes>)"
+
+
 def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
     arguments: dict[str, Any] = {"paths": ["a"]}
     parts: list[Any] = [TextBlock("x")]
