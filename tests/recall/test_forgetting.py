@@ -1,7 +1,5 @@
 """What `forget` erases of the texts that the tool returned."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What the tool returns for each operation, and how it answers a call that cannot be carried out."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 
