@@ -3,7 +3,6 @@
 A carrier is valid for the model that made it, first in a request, and as it was made.
 """
 
-import asyncio
 import hashlib
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -11,7 +10,7 @@ from typing import Any
 
 from amplifier_core import ChatRequest, ChatResponse
 
-from tests.summary.scripted import Message, good, reply
+from tests.summary.scripted import Message
 
 METADATA = "anthropic:compaction"
 NATIVE = {"summary_writer": "native", "token_meter": "estimate"}
@@ -34,31 +33,20 @@ def signed(model: str, text: str) -> str:
 
 
 class NativeProvider:
-    """The provider.
-
-    Args:
-        words: of each compaction.
-        compaction: whether it is offered.
-        model: by default the session's own.
-
-    Attributes:
-        compactions: the messages of each request for one, in order.
-        answers: how many requests were answered with a text.
-    """
+    """The provider; `compactions` are the messages of each request for one, in order."""
 
     name = "anthropic"
 
-    def __init__(self, words: str = ANSWER, *, compaction: bool = True, model: str = "wire-1") -> None:
+    def __init__(self, model: str = "wire-1") -> None:
         self.compactions: list[list[Message]] = []
-        self.answers = 0
-        self._words, self._compaction, self._model = words, compaction, model
+        self._model = model
 
     def get_info(self) -> Any:
         defaults = {"model": self._model, "context_window": 200_000, "max_output_tokens": 8_192}
         return SimpleNamespace(id=self.name, capabilities=["tools"], defaults=defaults)
 
     def supports_native_compaction(self) -> bool:
-        return self._compaction
+        return True
 
     def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
         state = message["metadata"][METADATA]
@@ -67,17 +55,15 @@ class NativeProvider:
 
     async def compact_context(self, request: ChatRequest) -> Any:
         self.compactions.append(self._read(request))
-        usage = {"input_tokens": 1_000, "output_tokens": len(self._words) // 4}
-        return {"kind": "native", "message": carrier(self._model, text=self._words), "usage": usage}
+        usage = {"input_tokens": 1_000, "output_tokens": len(ANSWER) // 4}
+        return {"kind": "native", "message": carrier(self._model), "usage": usage}
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
-        messages = self._read(request)
-        self.answers += 1
-        return reply(good(request, self.answers) if "[history " in str(messages[1]["content"]) else "I go on.")
+        raise AssertionError("a model was asked for a text")
 
     async def accept(self, view: list[Message]) -> None:
-        """Answer a request of the session."""
-        await self.complete(ChatRequest.model_validate({"messages": view}))
+        """Read a request of the session."""
+        self._read(ChatRequest.model_validate({"messages": view}))
 
     def _read(self, request: ChatRequest) -> list[Message]:
         messages = [message.model_dump(exclude_unset=True) for message in request.messages]
@@ -104,18 +90,3 @@ class Odd(NativeProvider):
         if isinstance(self._result, Exception):
             raise self._result
         return self._result
-
-    async def complete(self, request: ChatRequest, **options: Any) -> Any:
-        raise AssertionError("a model was asked for a text")
-
-
-class Slow(Odd):
-    """A provider whose compaction comes when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__({"kind": "native", "message": carrier()})
-        self.release = asyncio.Event()
-
-    async def compact_context(self, request: ChatRequest) -> Any:
-        await self.release.wait()
-        return await super().compact_context(request)

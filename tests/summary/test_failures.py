@@ -106,8 +106,6 @@ async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monk
     writer.release.set()
 
 
-# -- hostile answers: the session goes on within its bounds ------------------------------------------------------------
-
 HIDDEN = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"
 PLAIN = "שָׁלוֹם \u200fעולם, می\u200cخواهم 👩\u200d👩\u200d👧"  # noqa: RUF001 - they are meant
 HOSTILE = {

@@ -9,7 +9,7 @@ from amplifier_context_core.view import shared_cache
 from tests.manager.measured import Counting
 from tests.messages import bare, digest, text
 from tests.places import Place
-from tests.summary.native_provider import ANSWER, METADATA, NATIVE, NativeProvider, Odd, Slow, carrier, carriers
+from tests.summary.native_provider import ANSWER, METADATA, NATIVE, NativeProvider, Odd, carrier, carriers
 from tests.summary.scripted import (
     PAUSE,
     SESSION,
@@ -45,6 +45,10 @@ async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_
     (former,) = carriers(provider.compactions[-1])
     assert former["metadata"][METADATA]["block"] in blocks, "of the one before"
     await provider.accept(views[-1])
+    assert (await manager.explain())["summary"]["calls"] == len(provider.compactions)
+    theirs = await view_of(manager, NativeProvider(model="wire-2"))
+    assert carriers(theirs) == []
+    assert "<context_record>" in text(theirs), "another model cannot read it"
 
 
 @pytest.mark.parametrize(
@@ -68,31 +72,6 @@ async def test_with_no_compaction_for_the_model_of_the_session_the_views_are_the
     assert digest(bare(views[-1])) == digest(bare(digests[-1]))
     assert (await manager.explain())["summary"]["status"] == "failed"
     assert manager.limits.failures >= 1
-
-
-@pytest.mark.parametrize("config", [{}, {"summary_model": "wire-2"}])
-async def test_where_it_is_not_offered_there_is_one_warning_and_a_model_is_asked(
-    config: dict[str, Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    provider = NativeProvider(compaction=bool(config))
-    await drive(summary_manager(provider, **NATIVE, **config), SESSION, provider)
-    assert provider.compactions == []
-    assert provider.answers
-    assert len([record for record in caplog.records if "summary_writer native" in record.getMessage()]) == 1
-
-
-async def test_its_calls_are_counted_and_compact_reports_the_words_of_the_carrier() -> None:
-    provider = NativeProvider()
-    manager = summary_manager(provider, **NATIVE, max_summary_calls=2)
-    await drive(manager, SESSION[:27], provider)
-    report = await manager.compact()
-    assert (report["author"], report["chapter"]) == ("native", ANSWER)
-    assert carriers(await view_of(manager, provider))
-    await drive(manager, SESSION[27:], provider)
-    assert len(provider.compactions) == 2
-    report = (await manager.explain())["summary"]
-    assert (report["calls"], report["reason"]) == (2, "max_summary_calls")
-    assert report["summary_cost"] > 0
 
 
 def reopened(place: Place, provider: Any) -> Any:
@@ -137,25 +116,6 @@ async def test_what_is_erased_is_in_no_carrier_of_the_next_process(place: Place)
     await last.close()
 
 
-async def test_a_pin_and_another_model_show_what_the_carrier_hides(place: Place) -> None:
-    provider, other = NativeProvider(), NativeProvider(model="wire-2")
-    manager = reopened(place, provider)
-    await drive(manager, SESSION, provider)
-    pinned = manager.snapshot()[4]
-    await manager.pin(pinned.mark)
-    await manager.close()
-    again = reopened(place, provider)
-    view = await view_of(again, provider)
-    assert carriers(view) == [view[0]]
-    assert pinned.message["content"] in [message["content"] for message in view[1:]]
-    await provider.accept(view)
-    theirs = await view_of(again, other)
-    assert carriers(theirs) == []
-    assert "<context_record>" in text(theirs)
-    assert pinned.message["content"] in [message["content"] for message in theirs]
-    await again.close()
-
-
 async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> list[Message]:
     """A view as a loop takes it that counts its requests, committed or rolled back."""
     result = await manager.measured_request_view(provider=provider, count_view=Counting(ratio=1.0))
@@ -165,15 +125,9 @@ async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> l
     return result["base_view"]
 
 
-@pytest.mark.parametrize("is_native", [False, True])
-async def test_what_comes_late_is_put_in_by_the_commit_and_by_nothing_before(is_native: bool, place: Place) -> None:
-    provider: Any = Slow() if is_native else Writer("slow")
-    config: dict[str, Any] = {"cache_ttl": 60, **(NATIVE if is_native else {})}
-    manager = opened(place, provider, **config)
-
-    def is_in(view: list[Message]) -> bool:
-        return carriers(view) == [view[0]] if is_native else WORDS in text(view)
-
+async def test_what_comes_late_is_put_in_by_the_commit_and_by_nothing_before(place: Place) -> None:
+    provider = Writer("slow")
+    manager = opened(place, provider, cache_ttl=60)
     await drive(manager, SESSION[:40], provider, waits=False)
     await manager.add_message(SESSION[40])
     first = await counted(manager, provider)
@@ -182,15 +136,14 @@ async def test_what_comes_late_is_put_in_by_the_commit_and_by_nothing_before(is_
     await wait_for_summaries(manager)
     same = await counted(manager, provider)
     assert digest(bare(same)) == digest(bare(first)), "the prefix stays while it is cached"
-    assert not is_in(same)
     await manager.add_message(PAUSE)
     before = manager.state(0)
     given_up = await counted(manager, provider, sent=False)
-    assert is_in(given_up)
+    assert WORDS in text(given_up)
     assert manager.state(0) == before
     view = await counted(manager, provider)
     assert digest(bare(view)) == digest(bare(given_up))
     await manager.store.close()  # the process ends: what was committed is saved
-    again = opened(place, Odd(None) if is_native else None, **config)
+    again = opened(place, None, cache_ttl=60)
     assert digest(bare(await counted(again, provider))) == digest(bare(view))
     await again.close()
