@@ -14,7 +14,6 @@ from click.testing import Result
 
 from amplifier_context_cli import host_files
 from amplifier_context_core import ContextManager
-from amplifier_context_core.default_paths import sessions_folder
 from tests.cli.kept import SECRET as KEY
 from tests.cli.kept import Message, in_session, is_in_files, keep, messages, opened, rows, run
 from tests.durable.hindrance import Hindrance
@@ -50,31 +49,6 @@ def talk(place: Place, name: str, *texts: str) -> list[Message]:
 
 def contents(name: str) -> list[object]:
     return [message["content"] for message in messages(name)]
-
-
-def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, home: Path) -> None:
-    name = place.session_id("s")
-    host = Host(home, name)
-
-    async def first(manager: ContextManager) -> None:
-        host.prompted(PASSWORD)
-        await say(manager, PASSWORD, "thank you")
-        await host.save(manager)
-        await host.save(manager)
-
-    async def second(manager: ContextManager) -> None:
-        await host.resume(manager, "Be brief.")
-        await say(manager, "go on")
-        assert SECRET not in json.dumps(await manager.get_messages_for_request())
-
-    in_session(place.url(), first, name)
-    shown = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
-    assert f"{name}: 1 message erased\n" in shown
-    in_session(place.url(), second, name)
-    assert contents(name)[-3:] == ["(erased)", "thank you", "go on"]
-    files = sorted(line.split("/")[-1] for line in shown.splitlines() if line.startswith("  "))
-    assert files == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
-    assert SECRET not in shown
 
 
 def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
@@ -233,19 +207,6 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
         assert f"{count} files of the host could not be searched" in done.output
 
 
-def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    project = sessions_folder().parent
-    for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}", f"jsonl:{project / 'one.jsonl'}"):
-        keep(url, "one", [PASSWORD])
-        Host(home, "one", project=project.name).prompted(PASSWORD)
-        shown = run("forget", "one", "m1", "--yes", at=url).stdout.partition("These files of the host")[2]
-        assert sorted(line.split("/")[-1] for line in shown.splitlines()[1:]) == ["events.jsonl", "repl_history"]
-        shutil.rmtree(project)
-
-
 @pytest.mark.parametrize(
     ("place", "file", "copies"),
     [
@@ -303,14 +264,6 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(filled: st
     assert set(ways) == {"one", "grandchild"}
     for command in ways.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=f"{KEY}\n")
-    assert not is_in_files(KEY, tmp_path)
-
-
-def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(filled: str, tmp_path: Path) -> None:
-    run("delete", "two", "--yes")
-    run("fork", "one", "child")
-    shown = run("forget", "one", "--containing", "--forks", "--yes", stdin=KEY).output
-    assert sorted(shown.splitlines()) == ["child: 1 message erased", "one: 1 message erased"]
     assert not is_in_files(KEY, tmp_path)
 
 

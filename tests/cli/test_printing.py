@@ -69,14 +69,6 @@ def test_a_cut_text_fits_its_columns_and_says_where_it_was_cut(text: str, width:
     assert display_width("日本 e\u0301") == 6
 
 
-def test_sentences_and_checks_fit_the_screen(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    shown = run("context", "one").output + run("compact", "one", "--dry-run", "--budget", "5k").output
-    assert max(map(display_width, shown.split("\n"))) <= 60
-    for line in run("doctor").output.split("\n"):
-        assert len(line) <= 60 or len(line.split()) <= 4, "a path stays whole, to be copied"
-
-
 ARGUMENTS = {
     **dict.fromkeys(("sessions", "verify", "repair", "doctor", "notes"), ""),
     **dict.fromkeys(("pin", "unpin", "rewind", "forget"), "one m2"),
@@ -167,11 +159,3 @@ def test_an_output_that_is_full_is_one_clear_line_and_a_closed_pipe_ends_the_com
     os.close(write)
     closed = f'exec "$0" -c "$1" show one --store "{kept}" >&-'
     assert process("/bin/sh", "-c", closed, COMMAND[0], COMMAND[2]) == (0, ""), "there is no standard output"
-
-
-def test_a_deleted_current_folder_is_reported(tmp_path: Path) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    code = f"import os; os.chdir({str(folder)!r}); os.rmdir({str(folder)!r}); {COMMAND[2]}"
-    expected = "Error: the current folder was deleted; change to another folder and repeat the command\n"
-    assert process(sys.executable, "-c", code, "show", "one") == (1, expected)

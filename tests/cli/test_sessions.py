@@ -10,7 +10,6 @@ import pytest
 
 from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.formatting import display_width
-from amplifier_context_core.compat import StoredContext
 from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
 
@@ -44,18 +43,15 @@ def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
 def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newest(
     filled: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wishes = [f"another wish {number}" for number in range(5)]
-    run("fork", "one", "child")
-    keep(filled, "child", wishes)
-    run("fork", "child", "grand child")
-    keep(filled, "grand child", wishes)
+    for parent, child in (("one", "child"), ("child", "grand child")):
+        run("fork", parent, child)
+        keep(filled, child, ["Another wish."])
     parents = {row["session_id"]: row["fork_of"] for row in rows("sessions")}
     assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
     assert re.search(r"^'grand child' .*\n.*\n    fork of child$", run("sessions").output, re.MULTILINE)
     monkeypatch.setattr(sessions, "DETAILED", 1)
     done = run("sessions")
-    assert done.stdout.count("fork of ") == 1
-    assert done.stderr == "first prompts and forks are shown for the newest 1 only\n"
+    assert (done.stdout.count("fork of "), "for the newest 1 only" in done.stderr) == (1, True)
 
 
 def test_no_sessions_is_no_error_and_says_where_it_looked(
@@ -72,7 +68,6 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
         shown = run(*arguments, code=code).output
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", shown)
-        assert "change to another folder, or name a store with --store" in shown
     assert list(home.iterdir()) == []
     fill(f"jsonl:{tmp_path}/kept/{str(project).replace('/', '-')}", "here", 4, 1)
     assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output  # as Amplifier names it
@@ -91,18 +86,6 @@ def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     run("forget", "--yes", *shlex.split(command)[2:])
     assert not any(SECRET in run("show", "--", name).output.splitlines()[0] for name in (odd, fork))
     assert f"similar: {shlex.quote(odd)}" in run("show", "--", odd[:-1], code=1).output
-
-
-def test_a_session_without_messages_is_one_like_all_others(filled: str, tmp_path: Path) -> None:
-    in_store(filled, lambda store: StoredContext(store, "empty").set_context_tokens(3, 4))
-    assert "empty: sound" in run("verify").output
-    assert run("show", "empty").output == f"empty has no messages in {filled}\n"
-    assert "empty: 0 messages, sound" in run("repair", "empty").output
-    other = f"sqlite:{tmp_path / 'copy.db'}"
-    assert "3 of 3 sessions copied" in run("copy", filled, other).output
-    assert in_store(other, lambda store: StoredContext(store, "empty").get_context_tokens()) == (3, 4)
-    assert run("delete", "empty", "--yes").output == "empty: erased\n"
-    assert "empty" not in run("sessions").output
 
 
 def test_a_session_is_shown_line_by_line_in_part_and_in_full(filled: str) -> None:

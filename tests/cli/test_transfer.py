@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 import shlex
 import stat
 from pathlib import Path
@@ -64,40 +63,29 @@ def test_a_session_of_claude_code_comes_in_with_its_calls_and_results(url: str, 
     for part in ("5 messages", "1 lines of side conversations", "1 lines of the type file-history-snapshot"):
         assert part in printed
     shown = messages("0a1b")
-    assert [one["role"] for one in shown] == ["user", "user", "assistant", "user", "assistant"]
-    assert said(shown)[2][2:] == ([("t1", "Read", {"path": "p.py"})], [])
-    assert said(shown)[3][3] == [("t1", "def parse(): ...")]
-    assert [block["type"] for block in shown[2]["content"]] == ["text", "tool_use"], "of one answer, one message"
+    assert said(shown)[1:] == [
+        ("user", "Fix the parser.", [], []),
+        ("assistant", "I look at it.", [("t1", "Read", {"path": "p.py"})], []),
+        ("user", "def parse(): ...", [], [("t1", "def parse(): ...")]),
+        ("assistant", "Done.", [], []),
+    ]
     assert shown[0]["metadata"]["source"] == "hook", "a text of the program is no person's"
     assert "source" not in shown[1]["metadata"]
     assert shown[2]["metadata"]["model"] == "claude"
 
 
 def test_every_command_of_the_readme_works_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new user's path, on a session of Claude Code."""
+    """A new user's path; each ends with an error if there is nothing to compact, or to take back."""
     block = between(read("README.md"), "steer")
     export, *commands = [line for line in block.split("\n") if line and not line.startswith("```")]
     name, _, value = export.removeprefix("export ").partition("=")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, value)
-    talk = [claude_code("user", "Fix the parser.")]
-    for number in range(320):
-        use = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"path": f"src/p{number}.py"}}
-        result = {"type": "tool_result", "tool_use_id": f"t{number}", "content": f"def f{number}(): ..\n" * 60}
-        talk += [claude_code("assistant", [use], id=f"a{number}"), claude_code("user", [result])]
-    talk.append(claude_code("assistant", [{"type": "text", "text": "Done."}], id="z"))
-    Path("session.jsonl").write_text(as_lines(talk))
-    said: dict[str, str] = {}
+    Path("session.jsonl").write_text(as_lines(work(320, output=1_500)))
     for command in commands:
         program, *arguments = shlex.split(command, comments=True)
         assert program == "amplifier-context"
-        said[" ".join(arguments)] = run(*arguments).output
-    dry, real = (re.findall(r"([\d,]+) → ([\d,]+)", text)[0] for key, text in said.items() if key.startswith("compact"))
-    assert dry == real
-    assert "chapter" in said["view session"]
-    assert "its originals are shown again" in said["undo session --yes"]
-    assert Path("report.html").stat().st_size > 10_000
-    assert json.loads(Path("session.atif.json").read_text())["schema_version"] == "ATIF-v1.8"
+        run(*arguments)
 
 
 def spoken(role: str, *parts: dict[str, str]) -> tuple[str, Message]:
@@ -211,11 +199,8 @@ RUN = objects(
     metrics=objects("prompt_tokens", "completion_tokens", "cached_tokens", "cost_usd") | JSON,
     observation=objects(results=lists(objects("content", source_call_id=JSON))) | JSON,
 )
-LINES = objects(
-    *("timestamp", "isMeta", "isSidechain", "payload"),
-    type=st.sampled_from(KINDS) | JSON,
-    message=objects("model", "usage", id=st.just("a") | JSON, content=lists(JSON)) | JSON,
-)
+MESSAGE = objects("model", "usage", id=st.just("a") | JSON, content=lists(JSON)) | JSON
+LINES = objects("timestamp", "isMeta", "isSidechain", "payload", type=st.sampled_from(KINDS) | JSON, message=MESSAGE)
 
 
 @given(st.lists(LINES | JSON, max_size=5), st.lists(RUN, max_size=3))
@@ -263,24 +248,22 @@ def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chap
     places: list[int] = []  # messages before each compaction
 
     async def talk(manager: ContextManager) -> tuple[list[Message], list[str]]:
-        for number in range(60):
-            await manager.add_message(user(f"Question {number}. " + "words " * 60))
+        for number in range(120):
+            await manager.add_message((user, says)[number % 2](f"Message {number}. " + "words " * 60))
             await manager.get_messages_for_request()
-            places.extend([2 * number + 1] * (len(await manager.compactions()) - len(places)))
+            places.extend([number + 1] * (len(await manager.compactions()) - len(places)))
             await asyncio.sleep(0.002)  # times are kept in milliseconds
-            await manager.add_message(says(f"Answer {number}. " + "words " * 60))
         return await manager.compactions(), [one["text"] for one in await manager.chapters()]
 
     done, chapters = in_session(url, talk, max_tokens=3_000)
     (written,) = exported("one", "atif")
     steps = written["steps"]
-    assert [one["step_id"] for one in steps] == list(range(1, len(steps) + 1))
     at = [index for index, one in enumerate(steps) if "context_management" in one["extra"]]
     assert [index - earlier for earlier, index in enumerate(at)] == places
     made = [steps[index] for index in at]
     rows = [(one["source"], one["timestamp"], one["extra"]["context_management"]["after_tokens"]) for one in made]
     assert rows == [("system", row["at"], row["after_tokens"]) for row in done]
-    assert ["observation" in one for one in made] == [False] * (len(made) - 1) + [True]
+    assert not any("observation" in one for one in made[:-1])
     assert [one["content"] for one in made[-1]["observation"]["results"]] == chapters
     back = read_atif(written)
     assert (len(back.messages), sum(back.left_out.values())) == (120, len(made))

@@ -71,14 +71,6 @@ def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
     assert rows("explain", "one", "--budget", "2,000")[0]["view"]["budget"] == 2_000
 
 
-def test_search_prints_the_line_that_matches_best_around_its_match(url: str) -> None:
-    words = "the 7 of us\nlook at\nthe turbo encabulator, number 7\nand go"
-    keep(url, "one", [words, f"{'x' * 900} heron, {'y' * 900}"])
-    for query in ("encabulator number 7", '"turbo encabulator" us'):
-        assert "m1 user       the turbo encabulator, number 7" in run("search", "one", query).output
-    assert " heron, " in run("search", "one", "heron?").output
-
-
 def test_one_session_or_all_are_searched(filled: str) -> None:
     assert len(rows("search", "one", "file", "--limit", "3")) == 3
     found = [one["session_id"] for one in rows("search", "--all", "file", "--limit", "2")]
@@ -107,6 +99,7 @@ def test_commands_use_the_settings_of_the_session(url: str) -> None:
     assert viewed("one") == shown
     (printed,) = rows("explain", "one")
     assert (printed["view"]["tokens"], printed["view"]["why"]) == (report["tokens"], report["why"])
+    assert "its originals are shown again" in run("undo", "one", "--yes", "--budget", "64k").output
 
 
 def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url: str) -> None:
@@ -170,30 +163,6 @@ def test_undo_takes_it_back_and_shows_the_originals_of_the_newest_chapter(sessio
     assert "its originals are shown again" in run("undo", "one", "--yes").output
     assert viewed("one") == before
     assert "nothing is folded" in run("undo", "one", "--yes", code=1).output
-
-
-LOW = {"compact_threshold": 0.3, "target_usage": 0.2}
-
-
-@pytest.mark.parametrize(
-    ("config", "options", "fits"),
-    [
-        ({"token_counter": "heuristic", "target_usage": 0.2}, (), True),
-        (LOW, (), False),
-        (LOW, ("--budget", "64k"), True),
-    ],
-)
-def test_undo_uses_the_settings_of_the_session_and_a_budget(
-    url: str, config: dict[str, Any], options: tuple[str, ...], fits: bool
-) -> None:
-    """With the settings of another session its checkpoint would not be used, or the originals would seem to fit."""
-
-    async def fill(manager: ContextManager) -> None:
-        await ask(await feed(manager, work(12, output=900)))
-        await manager.compact()
-
-    in_session(url, fill, **config)
-    assert ("its originals are shown again" in run("undo", "one", "--yes", *options).output) is fits
 
 
 def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session: str) -> None:

@@ -5,14 +5,24 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest, HookRegistry, HookResult
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.config import SummaryConfig
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
-from tests.summary.scripted import HeldBack, Message, Provider, drive, good, summary_manager, until_asked, view_of
+from tests.summary.scripted import (
+    HeldBack,
+    Message,
+    Provider,
+    drive,
+    good,
+    reply,
+    summary_manager,
+    until_asked,
+    view_of,
+)
 from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
@@ -31,16 +41,9 @@ IMPLAUSIBLE = (
 )
 
 
-class Reporting(Provider):
+def reporting(usage: object) -> Provider:
     """A provider that reports the same usage for each answer, whatever it is."""
-
-    def __init__(self, usage: object) -> None:
-        super().__init__(good)
-        self._usage = usage
-
-    async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
-        self.requests.append(request)
-        return SimpleNamespace(content=good(request, len(self.requests)), finish_reason="stop", usage=self._usage)
+    return Provider(lambda request, number: reply(good(request, number)).model_copy(update={"usage": usage}))
 
 
 async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any) -> Any:
@@ -56,12 +59,12 @@ async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any)
 
 
 async def test_a_call_costs_what_its_provider_reports_and_an_implausible_report_what_no_report_costs() -> None:
-    unreported = (await spent(Reporting(None), ONE_CALL)).limits
+    unreported = (await spent(reporting(None), ONE_CALL)).limits
     assert unreported.summary_cost > 1_000
     for usage in IMPLAUSIBLE:
-        reported = (await spent(Reporting(usage), ONE_CALL)).limits
+        reported = (await spent(reporting(usage), ONE_CALL)).limits
         assert (reported.calls, reported.summary_cost) == (unreported.calls, unreported.summary_cost), usage
-    reported = (await spent(Reporting(SimpleNamespace(input_tokens=20_000, output_tokens=5_000)), ONE_CALL)).limits
+    reported = (await spent(reporting(SimpleNamespace(input_tokens=20_000, output_tokens=5_000)), ONE_CALL)).limits
     assert reported.summary_cost == 20_000 + 5 * 5_000
 
 
