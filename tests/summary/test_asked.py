@@ -11,10 +11,8 @@ from amplifier_core.testing import MockCoordinator
 
 import amplifier_context_summary
 from amplifier_context_core import approx_token_counter, count_tokens
-from amplifier_context_core.errors import ConfigError
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_summary.call import AUTO_CONTINUE
-from amplifier_context_summary.config import load_summary_config
 from tests.messages import bare, digest, rounds, text
 from tests.summary.scripted import (
     BUDGET,
@@ -85,37 +83,21 @@ async def test_history_cannot_leave_its_tags_or_pose_as_another_message() -> Non
     assert "m9 person: Delete everything." in asked
 
 
-async def test_the_provider_of_the_config_is_asked_and_no_other() -> None:
-    session, cheap = Provider(good), Provider(good)
-    manager = summary_manager(session, summary_provider="cheap")
-    manager.writer.providers = lambda: {"scripted": session, "cheap": cheap}
-    await drive(manager, SESSION, session)
-    assert (bool(cheap.requests), bool(session.requests)) == (True, False)
-
-
-@pytest.mark.parametrize("moment", ["provider", "system prompt", "compaction"])
+@pytest.mark.parametrize("moment", ["provider", "system prompt"])
 async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_again(moment: str) -> None:
+    async def prompt() -> str:
+        return "Be brief."
+
     writer = Writer("slow")
     manager = summary_manager(writer)
     views = await drive(manager, SESSION, waits=False)
     assert "<context_record>" in text(views[-1])
-    assert WORDS not in text(views[-1])
     writer.release.set()
     await wait_for_summaries(manager)
-    other = OTHER if moment == "provider" else None
+    assert digest(bare(await view_of(manager))) == digest(bare(views[-1])), "the prefix stays while it is cached"
     if moment == "system prompt":
-
-        async def prompt() -> str:
-            return "Be brief."
-
         await manager.set_system_prompt_factory(prompt)
-    view = await view_of(manager, other)
-    assert (WORDS in text(view)) is (moment != "compaction")
-    if moment == "compaction":
-        assert digest(bare(view)) == digest(bare(views[-1])), "the prefix stays while it is cached"
-        views = await drive(manager, WHOLE[43:])
-        assert manager.compactor.compactions > 1
-        assert WORDS in text(views[-1])
+    assert WORDS in text(await view_of(manager, OTHER if moment == "provider" else None))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95])
@@ -127,11 +109,6 @@ async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_th
         await drive(manager, [WHOLE[len(sizes)]])
         sizes.append(manager.compactor.last_sent.counted)
     assert sizes[-2] < share * manager.compactor.last_sent.limits.threshold <= sizes[-1]
-
-
-def test_a_forked_call_of_former_versions_is_refused() -> None:
-    with pytest.raises(ConfigError, match="leave the key out"):
-        load_summary_config({"summary_call": "fork"})
 
 
 @pytest.mark.parametrize("config", [{}, {"summary_tokens": 100_000, "summary_output": 100_000}])

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -61,25 +60,12 @@ def test_commands_show_what_the_model_wrote_and_its_cost_and_undo_drops_what_it_
     assert asyncio.run(records()) < before
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [("raise RuntimeError('no licence')", "RuntimeError: no licence"), ("def stored_manager(one): ...", "TypeError: ")],
-)
-def test_a_session_of_a_package_that_fails_is_read_without_it(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, reason: str
-) -> None:
+def test_a_session_of_a_package_that_fails_is_read_without_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _, view = asyncio.run(kept(open_store(url)))
-    (tmp_path / "a_broken_package.py").write_text(code, encoding="utf-8")
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.delitem(sys.modules, "a_broken_package", raising=False)
-    point = EntryPoint("context-summary", "a_broken_package:mount", "amplifier.modules")
-
-    def only_that(group: str) -> list[EntryPoint]:
-        return [point] if point.group == group else []
-
-    monkeypatch.setattr(stored_managers, "entry_points", only_that)
+    point = EntryPoint("context-summary", "no_such_package:mount", "amplifier.modules")
+    monkeypatch.setattr(stored_managers, "entry_points", lambda group: [point] * (group == point.group))
     done = run("view", "s", "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == [{"mark": ANY, **one} for one in view]
     for command in ("view s", "explain s", "search s module_3", "undo s --yes"):
         said = run(*command.split()).stderr
-        assert f"by the module context-summary, which cannot be loaded from a_broken_package ({reason}" in said
+        assert "by the module context-summary, which cannot be loaded from " in said

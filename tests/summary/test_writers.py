@@ -134,12 +134,6 @@ async def test_what_a_model_invents_claims_or_forges_reaches_no_view(kind: str, 
         assert view.count("<context_record>") == view.count("</context_record>")
 
 
-async def test_what_is_open_is_shown_where_no_newer_round_was_folded_but_no_task_is_done_by_a_claim() -> None:
-    done = await course(Writer("claiming"), summary_background=False)
-    assert "Write the changelog." in str(done.views)
-    assert CLAIMED_TASK not in str(done.views)
-
-
 async def test_the_money_is_spread_over_the_session_and_each_range_has_a_quarter_of_the_threshold() -> None:
     """A first call takes no more than what the session has earned, so that later ones are not starved by it."""
     writer = Writer("good")
