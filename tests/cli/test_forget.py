@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -205,25 +204,6 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
         monkeypatch.setattr(host_files, limit, value)
         done = run("forget", "one", "--containing", "--yes", stdin=SECRET, code=None if count == 3 else 0)
         assert f"{count} files of the host could not be searched" in done.output
-
-
-@pytest.mark.parametrize(
-    ("place", "file", "copies"),
-    [
-        ("jsonl:sessions", "sessions/one/context-messages.jsonl", ["sessions/one/context-messages.old", "one.jsonl~"]),
-        ("sqlite:context.db", "context.db", ["context.db.bak", "context.db-2025", "context.db-wal.bak"]),
-    ],
-)
-def test_a_copy_of_a_file_of_the_store_is_named(home: Path, place: str, file: str, copies: list[str]) -> None:
-    project = home / ".amplifier" / "projects" / "-tmp-x"
-    url = place.replace(":", f":{project}/")
-    keep(url, "one", [PASSWORD])
-    (project / "sessions" / "one").mkdir(parents=True, exist_ok=True)
-    for copy in copies:
-        shutil.copy(project / file, project / copy)
-    shown = run("forget", "one", "m1", "--yes", at=url).output
-    assert all(str(project / copy) in shown for copy in copies)
-    assert SECRET.encode() not in (project / file).read_bytes()
 
 
 def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: Path, files: Place) -> None:

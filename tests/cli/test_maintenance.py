@@ -38,11 +38,6 @@ def test_a_session_in_use_is_shown_but_not_changed(filled: str) -> None:
         assert "pid" in run("sessions").output
 
 
-def test_copying_into_memory_is_refused(filled: str) -> None:
-    for places in ((filled, "memory:"), ("memory:", filled), ("a", filled), (filled, "b")):
-        run("copy", *places, code=1)
-
-
 def test_sessions_are_copied_with_archive_and_checkpoint(filled: str, tmp_path: Path) -> None:
     async def edit(manager: ContextManager) -> list[str]:
         history = await manager.get_messages()
