@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 import time
@@ -11,11 +10,9 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amplifier_context_cli.app import main
-from amplifier_context_cli.formatting import command, display_width, time_text, truncate, without_credentials
+from amplifier_context_cli.formatting import command, time_text, without_credentials
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.cli.kept import keep, run
 from tests.demo.conftest import clone_at
@@ -33,16 +30,6 @@ def test_a_time_is_local_and_says_its_offset(monkeypatch: pytest.MonkeyPatch) ->
     assert (time_text(""), time_text("unknown")) == ("", "unknown")
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1), max_size=3))
-def test_a_command_means_what_it_says_when_it_is_typed(names: list[str]) -> None:
-    """Whatever the ids are: quotes, blanks, dashes in front."""
-    line = command("show", *names, options=["--full"], url="jsonl:/with a/blank")
-    words = shlex.split(line.removeprefix("`").removesuffix("`"))
-    assert words[:5] == ["amplifier-context", "show", "--full", "--store", "jsonl:/with a/blank"]
-    verify = main.commands["verify"]
-    assert list(verify.make_context("verify", words[3:]).params["names"]) == names
-
-
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
@@ -57,16 +44,6 @@ def test_a_url_is_shown_without_a_password(url: str, shown: str) -> None:
     printed = command("verify", url=url)
     assert "secret" not in printed
     assert ("with the same --store" in printed) == (url != shown)
-
-
-@given(st.text(), st.integers(1, 60))
-def test_a_cut_text_fits_its_columns_and_says_where_it_was_cut(text: str, width: int) -> None:
-    short = truncate(text, width)
-    assert display_width(short) <= width
-    assert "\n" not in short
-    whole = " ".join(text.split())
-    assert short == whole or (short.endswith("…") and whole.startswith(short[:-1]))
-    assert display_width("日本 e\u0301") == 6
 
 
 ARGUMENTS = {

@@ -114,22 +114,6 @@ async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_coun
     assert [one.reported for one in made.requests[:-1]] == [len(json.dumps(view)) // 3 + 700 for view in sent]
 
 
-def test_a_budget_makes_the_requests_at_that_budget_and_a_long_session_has_the_beginning_of_each_text(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    keep(url)
-    (session,) = report(url, tmp_path / "page.html", "--budget", "40k").blocks("session")
-    assert session["size"] == 40_000
-    assert not any(one.get("trigger") == "trigger" for one in session["compactions"])
-    monkeypatch.setattr("amplifier_context_cli.report.page._PAGE_CHARS", 6_300)
-    made = report(url, tmp_path / "page.html")
-    (session,), rows = made.blocks("session"), [one for block in made.blocks("messages") for one in block]
-    assert len(rows) == session["messages"]
-    longest = max(rows, key=lambda row: row[4])
-    assert len(longest[3]) == 6_300 // len(rows)
-    assert longest[4] > 1_000
-
-
 def test_no_text_of_a_session_can_leave_its_block_and_the_policy_allows_nothing_else(url: str, tmp_path: Path) -> None:
     keep(url, HOSTILE.replace("\udcff", ""))
     page = report(url, tmp_path / "page.html")

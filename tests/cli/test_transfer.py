@@ -1,6 +1,5 @@
 """The commands `import` and `export`: what other programs keep comes in whole, and sessions go out."""
 
-import asyncio
 import json
 import shlex
 import stat
@@ -237,31 +236,6 @@ def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[Mess
     back = read_atif(json.loads(json.dumps(write_atif("s", entries, "1"))))
     assert said(back.messages) == said([entry.message for entry in entries])
     assert not back.left_out
-
-
-def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chapters(url: str) -> None:
-    places: list[int] = []  # messages before each compaction
-
-    async def talk(manager: ContextManager) -> tuple[list[Message], list[str]]:
-        for number in range(120):
-            await manager.add_message((user, says)[number % 2](f"Message {number}. " + "words " * 60))
-            await manager.get_messages_for_request()
-            places.extend([number + 1] * (len(await manager.compactions()) - len(places)))
-            await asyncio.sleep(0.002)  # times are kept in milliseconds
-        return await manager.compactions(), [one["text"] for one in await manager.chapters()]
-
-    done, chapters = in_session(url, talk, max_tokens=3_000)
-    (written,) = exported("one", "atif")
-    steps = written["steps"]
-    at = [index for index, one in enumerate(steps) if "context_management" in one["extra"]]
-    assert [index - earlier for earlier, index in enumerate(at)] == places
-    made = [steps[index] for index in at]
-    rows = [(one["source"], one["timestamp"], one["extra"]["context_management"]["after_tokens"]) for one in made]
-    assert rows == [("system", row["at"], row["after_tokens"]) for row in done]
-    assert not any("observation" in one for one in made[:-1])
-    assert [one["content"] for one in made[-1]["observation"]["results"]] == chapters
-    back = read_atif(written)
-    assert (len(back.messages), sum(back.left_out.values())) == (120, len(made))
 
 
 def test_what_show_prints_as_json_and_a_request_with_its_system_prompt_come_in(filled: str, tmp_path: Path) -> None:

@@ -58,19 +58,6 @@ def test_context_says_how_full_the_window_is(grown: str) -> None:
     assert rows("context", "one", "--budget", "20k")[0]["size"] == 20_000
 
 
-def test_explain_says_what_became_of_each_round_on_a_narrow_screen_too(
-    grown: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "70")
-    shown = run("explain", "one").output
-    assert max(map(len, shown.splitlines())) <= 70
-    facts = " ".join(shown.split())
-    for fact in ("compacted above", "must stay: m1 (task), ", " tokens saved; chapters have ", "of 6,000 tokens"):
-        assert fact in facts
-    assert {row["state"] for row in rows("explain", "one")[0]["rounds"]} >= {"folded", "kept"}
-    assert rows("explain", "one", "--budget", "2,000")[0]["view"]["budget"] == 2_000
-
-
 def test_one_session_or_all_are_searched(filled: str) -> None:
     assert len(rows("search", "one", "file", "--limit", "3")) == 3
     found = [one["session_id"] for one in rows("search", "--all", "file", "--limit", "2")]

@@ -1,7 +1,6 @@
 """Searches that compare vectors: what they find beside the words, and what happens when a model fails."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,17 +9,7 @@ import pytest
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_recall.vectors import EMBEDDED
-from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
-
-
-async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
-    manager = searching(Fitted(CORPUS))
-    await add(manager, *CORPUS)
-    words_alone = ContextManager(load_config({"token_counter": "heuristic"}))
-    await add(words_alone, *CORPUS)
-    assert "m5" not in await words_alone.search("doctor")
-    found = await manager.search("doctor")
-    assert set(found[:3]) == {"m4", "m5", "m6"}
+from tests.embedders import Deterministic, add, searching
 
 
 async def test_what_both_rankings_have_comes_first_and_what_left_the_history_is_not_found() -> None:
@@ -117,20 +106,3 @@ async def test_what_is_no_embedder_and_an_unknown_one_are_refused(odd: object) -
         searching(odd)
     with pytest.raises(ConfigError, match=r"^embedder: 'none of that name' is not known; no plug-in offers one$"):
         ContextManager(load_config({"embedder": "none of that name"}), plugins=Plugins())
-
-
-async def test_the_event_loop_goes_on_while_texts_are_embedded() -> None:
-    going_on = threading.Event()
-
-    class Waiting(Deterministic):
-        def embed(self, texts: Sequence[str]) -> Any:
-            assert going_on.wait(30)
-            return super().embed(texts)
-
-    manager = searching(Waiting())
-    await add(manager, "heron")
-    searched = asyncio.create_task(manager.search("heron"))
-    await asyncio.sleep(0.01)
-    await add(manager, "goose")  # while the search waits for its vectors
-    going_on.set()
-    assert await searched == ["m1"]

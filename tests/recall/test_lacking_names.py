@@ -5,7 +5,7 @@ import pytest
 from amplifier_context_recall.lacking import lacking_names, names_lacking_in
 from tests.core.drafts import transcript
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, result, says, system, user, work
+from tests.messages import Message, call, says, system, user, work
 from tests.recall.calls import recall_round
 
 HOME = "/home/anna/work/project"
@@ -43,12 +43,6 @@ def test_newer_names_come_first_and_those_of_the_agent_and_of_hits_before_others
     assert lacking([user("old_name"), *filler, user("new_name"), *filler], hits=(1,)) == ["old_name", "new_name"]
     near = lacking([user("Why?"), call("c", path="old_name"), *filler, says("new_name"), *filler], hits=(1,))
     assert near == ["old_name", "new_name"], "a call beside a hit has the path"
-
-
-@pytest.mark.parametrize("size", [39_000, 100_000])
-def test_names_of_long_texts_are_found_up_to_their_bound(size: int) -> None:
-    found = lacking([result("c", "word " * (size // 5) + "late_name")])
-    assert found == (["late_name"] if size < 40_000 else [])
 
 
 async def test_a_session_names_what_its_view_lacks_and_the_next_one_will() -> None:

@@ -10,7 +10,7 @@ from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem
 from amplifier_context_recall import ContextRecallTool, mount
 from amplifier_context_recall.recall_pages import Source, page_of
-from amplifier_context_recall.recall_tool import NOT_OURS, USED_UP
+from amplifier_context_recall.recall_tool import NOT_OURS
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result, rounds, user, work
 from tests.recall.calls import capabilities_beside, recall_round, recalled, refused, tool_of
@@ -231,24 +231,6 @@ async def test_an_impossible_config_is_an_error_that_names_the_key(config: dict[
 
     with pytest.raises(ConfigError, match=expected):
         await mount(Coordinator(), config)
-
-
-async def test_between_two_compactions_recalls_bring_their_share_and_then_a_line() -> None:
-    manager = await session()
-    tool = tool_of(manager, max_result_tokens=700)
-    room = int((0.92 - 0.50) * 16_000 * 0.30)
-    brought = 0
-    for number in range(20):
-        result = await tool.execute({"operation": "read", "mark": "m3", "offset": 1 + 20 * number})
-        text = str(result.output)
-        await feed(manager, recall_round(number, {"number": number}, text))
-        await ask(manager, 16_000)
-        if not result.success:
-            break
-        brought += approx_token_counter(text)
-    assert text == USED_UP
-    assert room * 0.7 < brought <= room + 20 * 40
-    assert manager.compactor.compactions == 1
 
 
 async def test_at_the_next_compaction_recalled_text_goes_first_and_its_original_is_one_call_away() -> None:

@@ -78,29 +78,21 @@ async def test_an_edit_of_a_summarised_message_drops_the_state_that_derives_from
     await manager.close()
 
 
-@pytest.mark.parametrize("is_resumed", [False, True])
-async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_know(
-    is_resumed: bool, place: Place
-) -> None:
+async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_know(place: Place) -> None:
+    slow = summary_manager(Writer("slow"), compact_wait=0.01)
+    await drive(slow, SESSION[:27], waits=False)
+    assert (await slow.compact())["author"] == "digest", "it waits no longer than the config says"
     provider = Provider(good)
     manager = opened(place, provider)
     await drive(manager, SESSION[:27])
-    if is_resumed:
-        await manager.close()
-        manager = opened(place, provider)
+    await manager.close()
+    manager = opened(place, provider)
     report = await manager.compact("the parser")
     assert report["author"] == "summary"
     assert WORDS in report["chapter"]
     assert "dwell on this: the parser" in provider.text()
     assert report["chapter"] in [message["content"] for message in await view_of(manager)]
     await manager.close()
-
-
-async def test_compact_takes_the_digest_when_the_model_is_too_slow() -> None:
-    writer = Writer("slow")
-    manager = summary_manager(writer, compact_wait=0.01)
-    await drive(manager, SESSION[:27], waits=False)
-    assert (await manager.compact())["author"] == "digest"
 
 
 async def test_a_manager_without_a_model_keeps_the_state_until_the_history_is_edited(place: Place) -> None:
