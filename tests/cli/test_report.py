@@ -8,16 +8,9 @@ import stat
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from amplifier_context_cli.report.replay import replay
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.session.requests import Requests
-from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_core import ContextManager
 from tests.cli.kept import in_session, run
 from tests.managers import ask, feed
 from tests.messages import user, work
@@ -84,34 +77,6 @@ def test_the_requests_are_those_of_the_session_and_the_last_is_its_view(url: str
     folded = {place for place, fates in session["fates"] if session["states"][fates[-1][1]] == "folded"}
     spans = [(int(one["mark"][1:]), int(one["to"][1:])) for one in chapters]
     assert folded <= {place for first, last in spans for place in range(first - 1, last)}
-
-
-async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_counts_more() -> None:
-    sent: list[list[Any]] = []
-    manager = ContextManager(load_config({"max_tokens": 6_000}), session_id="one")
-    provider = SimpleNamespace(name="own", default_model="m1")
-    for message in work(60, output=1_500):
-        if message["role"] == "assistant":
-            view = await manager.get_messages_for_request(6_000, provider)
-            sent.append(view)
-            size = len(json.dumps(view)) // 3 + 700
-            manager.on_response(Response("m1", "own", Usage(size, 10), "stop", None))
-        await manager.add_message(message)
-    assert manager.compactor.compactions > 2
-    entries = list(manager.history.snapshot())
-    again: list[list[Any]] = []
-    plain = Requests.view
-
-    async def noting(requests: Requests, *asked: Any) -> SentView:
-        view = await plain(requests, *asked)
-        again.append(requests.outgoing(view))
-        return view
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Requests, "view", noting)
-        made = await replay(load_config({"max_tokens": 6_000}), entries, manager)
-    assert again == sent
-    assert [one.reported for one in made.requests[:-1]] == [len(json.dumps(view)) // 3 + 700 for view in sent]
 
 
 def test_no_text_of_a_session_can_leave_its_block_and_the_policy_allows_nothing_else(url: str, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.formatting import display_width
+from amplifier_context_core.stores import SessionInfo
 from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
 
@@ -169,6 +170,13 @@ def test_what_changes_while_it_asks_is_kept_with_its_family(stored: str, monkeyp
     monkeypatch.setattr(prune.click, "confirm", confirm)
     run("prune", "--keep", "0", code=1)
     assert there() == {"a", "a-fork"}
+
+
+def test_a_session_whose_time_is_unknown_is_kept_and_has_no_age() -> None:
+    info, hour = SessionInfo("a", length=1, updated="1970-01-01T00:00:00.000+00:00"), timedelta(hours=1)
+    assert not prune._may_go([info], hour)
+    assert not sessions._is_between(info, hour, None)
+    assert sessions._is_between(info, None, None)
 
 
 def test_sessions_are_listed_by_age_by_title_and_by_number(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:

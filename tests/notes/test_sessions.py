@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import mount
 from amplifier_context_recall.notes import Notes, notes_id
 from amplifier_context_recall.recall_tool import NO_NOTES
@@ -102,20 +101,6 @@ async def test_forgetting_a_text_in_all_sessions_reaches_notes_and_they_begin_no
     assert await notes.all() == []
     system, results = await talk(place, "second", {"operation": "notes"})
     assert (system, results) == ([], ["the project has no notes"])
-
-
-@pytest.mark.parametrize("place", ["jsonl"], indirect=True)
-async def test_a_session_that_is_a_file_of_its_own_has_its_notes_beside_the_others(
-    place: Place, tmp_path: Path
-) -> None:
-    files = {"store": None, "storage_path": str(tmp_path / "kept")}
-    await talk(
-        place, "first", {"operation": "notes", "note": NOTE}, **files, transcript_path=str(tmp_path / "mine.jsonl")
-    )
-    system, _ = await talk(place, "second", **files)
-    assert NOTE in system[0]
-    kept = await Notes(lambda: open_store(f"jsonl:{tmp_path / 'kept'}"), notes_id()).all()
-    assert [note.text for note in kept] == [NOTE]
 
 
 @pytest.mark.parametrize("place", ["jsonl"], indirect=True)

@@ -1,11 +1,10 @@
 """What the tool returns for each operation, and how it answers a call that cannot be carried out."""
 
-import threading
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, approx_token_counter
+from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.items import ContextItem
 from amplifier_context_recall import ContextRecallTool, mount
@@ -13,7 +12,7 @@ from amplifier_context_recall.recall_pages import Source, page_of
 from amplifier_context_recall.recall_tool import NOT_OURS
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result, rounds, user, work
-from tests.recall.calls import capabilities_beside, recall_round, recalled, refused, tool_of
+from tests.recall.calls import recall_round, recalled, refused, tool_of
 
 
 class Mute:
@@ -64,26 +63,6 @@ async def test_a_page_is_bounded_in_bytes_too_headers_and_escaped_tags_included(
     made = page_of(sources, "what", offset=0, limit=None, tokens=50_000, counter=lambda text: len(text) // 100)
     assert 80_000 < len(made.text.encode()) <= 100_000
     assert made.shown + made.left_out == 12_000
-
-
-async def test_pages_are_counted_and_searched_in_a_thread() -> None:
-    manager = await session()
-    threads: set[str] = set()
-
-    def counter(text: str) -> int:
-        threads.add(threading.current_thread().name)
-        return approx_token_counter(text)
-
-    async def loaded() -> Any:
-        return counter
-
-    offered = {**capabilities_beside(manager), "context.token_counter": loaded}
-    tool = ContextRecallTool(offered.get)
-    for arguments in ({"mark": "m3"}, {"operation": "search", "query": "line value"}, {"operation": "list"}):
-        await ask(manager, 200_000)  # each request has new room
-        assert (await tool.execute(arguments)).success
-    assert threads
-    assert threading.main_thread().name not in threads
 
 
 @pytest.mark.parametrize("id", ["m1", "1", "m1-m2"])

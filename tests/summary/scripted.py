@@ -22,7 +22,6 @@ Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | Chat
 BUDGET = 4_000
 SESSION = work(60, output=900)  # it is compacted for the first time before message 41
 WORDS = "in a model's words"  # in each chapter with a text
-PAUSE = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
 
 
 class Provider:
@@ -128,14 +127,10 @@ async def wait_for_summaries(manager: Any) -> None:
 async def view_of(manager: Any, provider: Any = None) -> list[Message]:
     """The view of a request, valid for every provider."""
     view = await manager.get_messages_for_request(BUDGET, provider)
-    if any(message["role"] != "system" for message in view):  # else the history is empty
-        checked(view)
-    return view
+    return checked(view) if view else []
 
 
-async def drive(
-    manager: Any, messages: Iterable[Message], provider: Any = None, *, waits: bool = True
-) -> list[list[Message]]:
+async def drive(manager: Any, messages: Iterable[Message], provider: Any = None, *, waits: bool = True) -> list[Any]:
     """Add messages, and ask for a view before each answer, as a loop does; the views."""
     views: list[list[Message]] = []
     for message in messages:

@@ -6,22 +6,16 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.view import shared_cache
-from tests.manager.measured import Counting
 from tests.messages import bare, digest, text
 from tests.places import Place
 from tests.summary.native_provider import ANSWER, METADATA, NATIVE, NativeProvider, Odd, carrier, carriers
 from tests.summary.scripted import (
-    PAUSE,
     SESSION,
-    WORDS,
-    Message,
     drive,
     opened,
     summary_manager,
     view_of,
-    wait_for_summaries,
 )
-from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
 
@@ -54,9 +48,7 @@ async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_
 @pytest.mark.parametrize(
     "result",
     [
-        [],
         {"kind": "text", "message": carrier()},
-        {"kind": "native", "message": None},
         {"kind": "native", "message": {**carrier(), "role": "robot"}},
         {"kind": "native", "message": carrier("another model")},
         {"kind": "native", "message": carrier(accepted=False)},
@@ -114,36 +106,3 @@ async def test_what_is_erased_is_in_no_carrier_of_the_next_process(place: Place)
     assert ANSWER not in text(view)
     assert "<context_record>" in text(view)
     await last.close()
-
-
-async def counted(manager: Any, provider: Any = None, *, sent: bool = True) -> list[Message]:
-    """A view as a loop takes it that counts its requests, committed or rolled back."""
-    result = await manager.measured_request_view(provider=provider, count_view=Counting(ratio=1.0))
-    if not sent:
-        result["transaction"].rollback()
-    assert await result["transaction"].commit() is sent
-    return result["base_view"]
-
-
-async def test_what_comes_late_is_put_in_by_the_commit_and_by_nothing_before(place: Place) -> None:
-    provider = Writer("slow")
-    manager = opened(place, provider, cache_ttl=60)
-    await drive(manager, SESSION[:40], provider, waits=False)
-    await manager.add_message(SESSION[40])
-    first = await counted(manager, provider)
-    assert "<context_record>" in text(first)
-    provider.release.set()
-    await wait_for_summaries(manager)
-    same = await counted(manager, provider)
-    assert digest(bare(same)) == digest(bare(first)), "the prefix stays while it is cached"
-    await manager.add_message(PAUSE)
-    before = manager.state(0)
-    given_up = await counted(manager, provider, sent=False)
-    assert WORDS in text(given_up)
-    assert manager.state(0) == before
-    view = await counted(manager, provider)
-    assert digest(bare(view)) == digest(bare(given_up))
-    await manager.store.close()  # the process ends: what was committed is saved
-    again = opened(place, None, cache_ttl=60)
-    assert digest(bare(await counted(again, provider))) == digest(bare(view))
-    await again.close()
