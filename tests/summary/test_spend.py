@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
-from amplifier_context_summary.config import SummaryConfig
+from amplifier_context_summary.config import SummaryConfig, load_summary_config
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
 from tests.summary.scripted import (
@@ -75,7 +76,19 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     assert cost == 0 or cost > 1_000
 
 
-@pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "broken", "empty", "cancelled"])
+async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_both_models() -> None:
+    async def read(price: float, **config: Any) -> int:
+        own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
+        manager = summary_manager(None, summary_provider="writer", **config)
+        manager.writer.providers = lambda: {"own": own, "writer": writer}
+        await drive(manager, ONE_CALL, own)
+        return len(str(writer.asked[0].messages[1].content))
+
+    assert await read(0.2) > await read(3.0)
+    assert await read(0.2) > await read(0.2, summary_input=500)
+
+
+@pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "empty", "cancelled"])
 async def test_a_provider_that_never_answers_takes_no_more_than_the_share(kind: str) -> None:
     writer = Writer(kind)
     manager = await spent(writer, max_summary_calls=1_000)
@@ -148,6 +161,11 @@ async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
     await again.ready()
     assert again.limits.calls == 1
     assert again.limits.summary_cost > 1_000
+
+
+def test_a_forked_call_of_former_versions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave the key out"):
+        load_summary_config({"summary_call": "fork"})
 
 
 @pytest.mark.parametrize("saved", [None, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}])
