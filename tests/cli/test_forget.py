@@ -50,9 +50,7 @@ def contents(name: str) -> list[object]:
     return [message["content"] for message in messages(name)]
 
 
-def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_store_cannot_erase_yet_is_named_with_its_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     hindrance, name = Hindrance(monkeypatch), place.session_id("s")
     talk(place, "s", PASSWORD, "thank you")
     with hindrance.on():

@@ -86,9 +86,7 @@ def test_what_an_interrupted_copy_left_is_copied_again(filled: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", ["append", "edit"])
-def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
-    filled: str, tmp_path: Path, change: str
-) -> None:
+def test_an_incomplete_copy_that_a_host_continued_is_not_copied_again(filled: str, tmp_path: Path, change: str) -> None:
     other = f"jsonl:{tmp_path / 'other'}"
 
     async def go_on(store: Store) -> None:
@@ -108,9 +106,7 @@ def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
     assert in_store(other, kept) == before
 
 
-def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
-    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_host_creates_amid_a_copy_stays(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other, opened_first = f"sqlite:{tmp_path / 'other.db'}", SqliteStore.open
 
     async def open_late(store: SqliteStore, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -219,9 +215,7 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Pa
 
 
 @IS_JSONL
-def test_a_command_on_a_damaged_session_names_the_one_that_looks_for_damage_or_repairs(
-    filled: str, tmp_path: Path
-) -> None:
+def test_a_command_on_a_damaged_session_names_the_one_that_finds_or_repairs_it(filled: str, tmp_path: Path) -> None:
     """A copy that would be incomplete is not kept."""
     garble(Path(filled.partition(":")[2]) / "one" / "context.db", 61)
     target = f"sqlite:{tmp_path / 'copy.db'}"

@@ -66,9 +66,7 @@ assert isinstance(NOTES, click.Group)
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", [*main.commands, *(f"notes {name}" for name in NOTES.commands)])
-def test_each_command_reports_in_json_and_nothing_else(
-    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_each_command_reports_in_json(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("in.json").write_text('[{"role": "user", "content": "Hello."}]')
     run("pin", "one", "m1")
@@ -121,9 +119,7 @@ def process(*command: str, **options: int) -> tuple[int, str]:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 @pytest.mark.kernel
 @pytest.mark.parametrize("is_run", [True, False])
-def test_an_output_that_is_full_is_one_clear_line_and_a_closed_pipe_ends_the_command_without_a_word(
-    kept: str, tmp_path: Path, is_run: bool
-) -> None:
+def test_a_full_output_is_one_line_and_a_closed_pipe_none(kept: str, tmp_path: Path, is_run: bool) -> None:
     arguments = of_a_run(tmp_path) if is_run else ["show", "one", "--json", "--store", kept]
     with open("/dev/full", "w") as full:
         code, said = process(*COMMAND, *arguments, stdout=full.fileno())

@@ -15,9 +15,7 @@ from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows,
 
 
 @pytest.mark.parametrize("width", ["60", "140"])
-def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
-    url: str, monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
+def test_lists_fit_the_screen_and_cut_no_id_or_word(url: str, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
     for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
         keep(url, name, [f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60])
@@ -35,9 +33,7 @@ def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
     assert text.startswith(f"{line.removesuffix('…').split('  ')[-1].strip()} ")
 
 
-def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newest(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_are_listed_with_what_each_is_a_fork_of(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for parent, child in (("one", "child"), ("child", "grand child")):
         run("fork", parent, child)
         keep(filled, child, ["Another wish."])
@@ -51,9 +47,7 @@ def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newes
     assert (done.stdout.count("fork of "), "for the newest 1 only" in done.stderr) == (1, True)
 
 
-def test_no_sessions_is_no_error_and_says_where_it_looked(
-    filled: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_sessions_are_no_error(filled: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         run("delete", name, "--yes")
     for command in ("sessions", "verify", "repair"):
@@ -136,9 +130,7 @@ def test_a_dry_run_a_no_and_what_names_no_sessions_erase_nothing(stored: str) ->
     assert there() == {"a", "a-fork", "b", "c"}
 
 
-def test_the_families_changed_last_and_those_younger_than_the_age_are_kept(
-    stored: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_families_changed_last_or_younger_than_the_age_are_kept(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0 sessions" in run("prune", "--older-than", "30d", "--yes").output
     monkeypatch.setattr(prune, "datetime", Later)
     assert "0 sessions" in run("prune", "--older-than", "8w", "--yes").output

@@ -30,7 +30,7 @@ law = settings(
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
         HealthCheck.function_scoped_fixture,  # a store serves all examples; each has a session of its own
-    ],
+    ]
 )
 
 EXTRA = st.dictionaries(st.sampled_from(["cache_control", "visibility", "x"]), JSON, max_size=2)

@@ -11,14 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ConfigError, PluginError
-from amplifier_context_core.compat import (
-    ImageBlock,
-    Message,
-    OtherBlock,
-    TextBlock,
-    ToolResultBlock,
-    compact_context,
-)
+from amplifier_context_core.compat import ImageBlock, Message, OtherBlock, TextBlock, ToolResultBlock, compact_context
 from amplifier_context_core.messages.parsing import is_human
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_testing.replay.provider import ReplayProvider
@@ -62,9 +55,7 @@ async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -
 
 @law
 @given(conversations(), st.integers(0, 12), st.integers(0, 25))
-async def test_in_any_conversation_no_round_is_split_and_order_and_words_stay(
-    steps: list[Any], keep_recent: int, max_messages: int
-) -> None:
+async def test_rounds_order_and_words_stay(steps: list[Any], keep_recent: int, max_messages: int) -> None:
     before = [{**raw, "place": place} for place, raw in enumerate(flat(steps))]
     context = await of(*before)
     compacted = await compact_context(context, Scribe(), max_messages=max_messages, keep_recent=keep_recent)
@@ -132,9 +123,7 @@ def quoted_lines(prompt: str) -> list[str]:
 )
 @law
 @given(texts=st.lists(st.one_of(TEXTS, st.text(min_size=1, max_size=30)), max_size=6))
-async def test_nothing_in_the_conversation_is_outside_its_quotation(
-    made: Callable[[str], Message], texts: list[str]
-) -> None:
+async def test_nothing_said_is_outside_its_quotation(made: Callable[[str], Message], texts: list[str]) -> None:
     scribe = Scribe()
     messages = [*map(made, [text if text.strip() else "x" for text in (*texts, *HOSTILE)]), *talk(3)]
     await compact_context(await of(*messages), scribe, max_messages=1, keep_recent=0)
@@ -210,20 +199,13 @@ async def test_the_prompt_fits_the_window_of_the_provider(text: str) -> None:
     assert re.search(LEFT_OUT, prompt)
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "They asked.",
-        SimpleNamespace(content=[{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "They asked."}]),
-    ],
-)
-async def test_anything_with_complete_is_passed_the_prompt(answer: Any) -> None:
+async def test_anything_with_complete_is_passed_the_prompt() -> None:
+    answer = SimpleNamespace(content=[{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "They asked."}])
     transport: Any = SimpleNamespace(complete=Scribe(answer))
-    context = await of(*talk(30))
-    by_place, by_name = await compact_context(context, transport), await compact_context(context, transport=transport)
-    assert by_place == by_name is not None
-    assert "\nThey asked.\n" in by_name[0].text
-    assert [prompt.count("<quoted_output>") for prompt in transport.complete.prompts] == [1, 1]
+    for by in ("complete", "transport"):
+        compacted = await compact_context(await of(*talk(30)), **{by: transport})
+        assert compacted is not None
+        assert "\nThey asked.\n" in compacted[0].text
 
 
 @pytest.mark.parametrize(

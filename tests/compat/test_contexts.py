@@ -1,6 +1,5 @@
 """Context stores: one contract for all of them, and what is peculiar to those that use a store of the core."""
 
-import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
@@ -247,13 +246,3 @@ async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes
     await store.save_checkpoint("copy", 0, b"")  # as the command `copy` does
     await StoredContext(store, "copy").set_context_tokens(12, 34)
     assert await StoredContext(store, "copy").get_context_tokens() == (12, 34)
-
-
-async def test_a_large_history_does_not_block_the_event_loop() -> None:
-    context = await MemoryContextStore.from_history(talk(10_000))
-    reading = asyncio.create_task(context.get_history())
-    beats = 0
-    while not reading.done():
-        beats += 1
-        await asyncio.sleep(0)
-    assert beats >= 5

@@ -81,9 +81,7 @@ OTHER_SPELLINGS: list[tuple[dict[str, Any], ContentBlock]] = [
 
 
 @pytest.mark.parametrize(("raw", "block"), [*STORED, *OTHER_SPELLINGS])
-def test_a_block_is_written_as_the_core_stores_it_and_other_spellings_are_read(
-    raw: dict[str, Any], block: ContentBlock
-) -> None:
+def test_blocks_are_written_in_one_spelling_and_read_in_all(raw: dict[str, Any], block: ContentBlock) -> None:
     assert from_dict(raw) == block
     assert (to_dict(block) == raw) is ((raw, block) in STORED)
 

@@ -105,9 +105,7 @@ async def test_writers_of_several_sessions_and_processes_lose_nothing(place: Pla
         assert [note.text for note in kept if note.author == author] == [f"{author} {number}" for number in range(4)]
 
 
-async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is_written(
-    place: Place, notes: Notes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_writer_that_waits_too_long_fails(place: Place, notes: Notes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_WAIT", 0.0)
     await notes.add("one", "agent")
     other = place.store()
@@ -122,8 +120,7 @@ async def test_a_writer_that_holds_the_notes_too_long_is_an_error_and_nothing_is
 
 
 @pytest.mark.parametrize(
-    "session_id",
-    ["notes.p-0a1b2c3d", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."],
+    "session_id", ["notes.p-0a1b2c3d", "NOTES.P-0A1B2C3D", "note\u017f.my.p_-0a1b2c3d", "notes.p-0a1b2c3d. ."]
 )
 def test_no_conversation_has_an_id_that_some_file_system_takes_for_notes(session_id: str) -> None:
     with pytest.raises(ConfigError, match="names notes of a project"):

@@ -104,9 +104,7 @@ async def test_forgetting_a_text_in_all_sessions_reaches_notes_and_they_begin_no
 
 
 @pytest.mark.parametrize("place", ["jsonl"], indirect=True)
-async def test_a_host_that_runs_in_another_folder_has_its_notes_where_the_command_finds_them(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_command_finds_a_hosts_notes(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     work = tmp_path / "work"
     work.mkdir()

@@ -51,9 +51,7 @@ def _raises(texts: Sequence[str]) -> object:
 
 
 @pytest.mark.parametrize("row", [RuntimeError, None, [0.0] * 63, [float("nan")] * 64, ["x"] * 64])
-async def test_while_an_embedder_fails_words_alone_are_searched_with_one_warning(
-    row: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_while_an_embedder_fails_words_are_searched_alone(row: Any, caplog: pytest.LogCaptureFixture) -> None:
     good, fails = Deterministic(), [True]
     answer = _raises if row is RuntimeError else lambda texts: [row for _ in texts]
     manager = searching(Failing(lambda texts: answer(texts) if fails else good.embed(texts)))

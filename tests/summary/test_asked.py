@@ -14,16 +14,7 @@ from amplifier_context_core import approx_token_counter, count_tokens
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_summary.call import AUTO_CONTINUE
 from tests.messages import bare, digest, rounds, text
-from tests.summary.scripted import (
-    BUDGET,
-    WORDS,
-    Provider,
-    drive,
-    good,
-    summary_manager,
-    view_of,
-    wait_for_summaries,
-)
+from tests.summary.scripted import BUDGET, WORDS, Provider, drive, good, summary_manager, view_of, wait_for_summaries
 from tests.summary.scripted import SESSION as WHOLE
 from tests.writers import Writer
 
@@ -61,9 +52,7 @@ class Window(Provider):
 
 
 @pytest.mark.parametrize("content", [b"Fasse zusammen.", b" \n", b"\xff\xfe", b"a" * 50_000])
-async def test_the_prompt_of_the_config_is_used_or_named_once(
-    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_prompt_is_used_or_named_once(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "prompt.md").write_bytes(content)
     provider = Provider(good)
     await drive(summary_manager(provider, summary_prompt=str(tmp_path / "prompt.md")), WHOLE)
@@ -113,9 +102,7 @@ async def test_a_model_is_asked_when_a_view_has_the_share_of_the_trigger_that_th
 
 @pytest.mark.parametrize("config", [{}, {"summary_tokens": 100_000, "summary_output": 100_000}])
 @pytest.mark.parametrize("model", [None, "small"])
-async def test_requests_fit_into_the_window_of_the_model_that_is_asked_whatever_the_config_says(
-    config: dict[str, Any], model: str | None
-) -> None:
+async def test_requests_fit_into_the_window_of_the_model_asked(config: dict[str, Any], model: str | None) -> None:
     provider = Window(4_500, listed=200_000 if model else None)
     manager = summary_manager(provider, summary_model=model, **config)
     await drive(manager, WHOLE)

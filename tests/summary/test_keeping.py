@@ -139,9 +139,7 @@ def of_version_2(state: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("change", [of_version_2, lambda _: [1], lambda _: {"records": "nonsense"}])
-async def test_a_session_whose_summary_state_is_of_no_use_opens_with_its_view_and_a_warning(
-    place: Place, change: Callable[[dict[str, Any]], Any]
-) -> None:
+async def test_a_useless_summary_state_is_left_out(place: Place, change: Callable[[dict[str, Any]], Any]) -> None:
     manager, store, name = await kept(place), place.store(), place.session_id()
     before = await view_of(manager)
     await manager.close()

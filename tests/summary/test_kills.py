@@ -12,7 +12,16 @@ from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import open_store
 from tests.messages import text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.scripted import Provider, drive, good, summary_manager, view_of, wait_for_summaries
+from tests.summary.scripted import (
+    HeldBack,
+    Provider,
+    drive,
+    good,
+    summary_manager,
+    until_asked,
+    view_of,
+    wait_for_summaries,
+)
 
 pytestmark = pytest.mark.kernel
 SESSION = work(120, output=900)
@@ -29,9 +38,21 @@ def url_of(place: Place) -> str:
     return f"{url}{'&' if '?' in url else '?'}lease_ttl=1" if place.backend == "postgresql" else url
 
 
+async def hang(url: str, session_id: str, answers: str) -> None:
+    """Add messages until a model does not answer, after so many answers; print how many there are."""
+    provider = HeldBack(int(answers) + 1)
+    manager = summary_manager(provider, store=open_store(url), session_id=session_id)
+    sys.stdout.write(f"{await until_asked(manager, provider, SESSION)}\n")
+    sys.stdout.flush()
+    await asyncio.Event().wait()
+
+
+CODE = "import asyncio, sys; from tests.summary.test_kills import hang; asyncio.run(hang(*sys.argv[1:]))"
+
+
 async def killed(place: Place, answers: int) -> int:
     """Run a session in a process, and kill it while the call after so many answers hangs; its messages."""
-    command = [sys.executable, "-m", "tests.summary.asking", url_of(place), place.session_id(), str(answers)]
+    command = [sys.executable, "-c", CODE, url_of(place), place.session_id(), str(answers)]
     child = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     assert child.stdout is not None
     async with asyncio.timeout(60):
@@ -55,9 +76,7 @@ async def resumed(place: Place, provider: Provider) -> Any:
 
 
 @pytest.mark.parametrize("answers", [0, 2])
-async def test_what_was_acknowledged_is_there_and_what_was_stored_is_not_asked_again(
-    place: Place, answers: int
-) -> None:
+async def test_what_was_acknowledged_is_there_and_nothing_stored_is_asked_again(place: Place, answers: int) -> None:
     added = await killed(place, answers)
     provider = Provider(good)
     manager = await resumed(place, provider)

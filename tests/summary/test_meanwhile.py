@@ -126,9 +126,7 @@ def shows_old(shown: object) -> bool:
 
 @pytest.mark.parametrize(("held", "is_late"), [(1, True), (2, False)], ids=["after new messages", "at once"])
 @pytest.mark.parametrize("change", ["cleared", "emptied", "replaced", "erased", "taken back"])
-async def test_an_answer_about_a_history_that_is_gone_brings_nothing_of_it_back(
-    change: str, held: int, is_late: bool, place: Place
-) -> None:
+async def test_an_answer_brings_nothing_back_that_is_gone(change: str, held: int, is_late: bool, place: Place) -> None:
     provider = HeldBack(held, ignores_cancelling=is_late)
     manager = opened(place, provider)
     await until_asked(manager, provider, OLD)

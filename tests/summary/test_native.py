@@ -1,23 +1,89 @@
 """`summary_writer: native`: the provider compacts the conversation itself; the digest is the fallback."""
 
+import hashlib
 import re
+from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amplifier_core import ChatRequest, ChatResponse
 
 from amplifier_context_core.view import shared_cache
 from tests.messages import bare, digest, text
 from tests.places import Place
-from tests.summary.native_provider import ANSWER, METADATA, NATIVE, NativeProvider, Odd, carrier, carriers
-from tests.summary.scripted import (
-    SESSION,
-    drive,
-    opened,
-    summary_manager,
-    view_of,
-)
+from tests.summary.scripted import SESSION, Message, drive, opened, summary_manager, view_of
 
 pytestmark = pytest.mark.kernel
+METADATA = "anthropic:compaction"
+NATIVE = {"summary_writer": "native", "token_meter": "estimate"}
+ANSWER = "Twelve files were read."
+
+
+def carriers(view: list[Message]) -> list[Message]:
+    return [message for message in view if METADATA in (message.get("metadata") or {})]
+
+
+def carrier(model: str = "wire-1", *, text: str = ANSWER, **more: Any) -> Message:
+    block = {"type": "compaction", "content": text, "signature": signed(model, text)}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed"}
+    state = {"version": 1, "model": model, "block": block}
+    return {"role": "user", "content": "Native compacted conversation.", "metadata": {**marks, METADATA: state, **more}}
+
+
+def signed(model: str, text: str) -> str:
+    return hashlib.sha256(f"{model}\0{text}".encode()).hexdigest()
+
+
+class NativeProvider:
+    """A provider that compacts a conversation itself, as provider-anthropic does, or answers in an odd way.
+
+    A carrier is valid for the model that made it, first in a request, and as it was made. `compactions` are the
+    messages of each request for one, in order.
+    """
+
+    name = "anthropic"
+
+    def __init__(self, model: str = "wire-1", *, odd: Any = None) -> None:
+        self.compactions: list[list[Message]] = []
+        self._model, self._odd = model, odd
+
+    def get_info(self) -> Any:
+        defaults = {"model": self._model, "context_window": 200_000, "max_output_tokens": 8_192}
+        return SimpleNamespace(id=self.name, capabilities=["tools"], defaults=defaults)
+
+    def supports_native_compaction(self) -> bool:
+        return True
+
+    def validate_compacted_context(self, message: Mapping[str, Any]) -> bool:
+        state = message["metadata"][METADATA]
+        block = state["block"]
+        if self._odd is not None:
+            return message["metadata"].get("accepted") is not False
+        return state["model"] == self._model and block["signature"] == signed(self._model, block["content"])
+
+    async def compact_context(self, request: ChatRequest) -> Any:
+        self.compactions.append(self._read(request))
+        if isinstance(self._odd, Exception):
+            raise self._odd
+        usage = {"input_tokens": 1_000, "output_tokens": len(ANSWER) // 4}
+        return self._odd or {"kind": "native", "message": carrier(self._model), "usage": usage}
+
+    async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
+        raise AssertionError("a model was asked for a text")
+
+    async def accept(self, view: list[Message]) -> None:
+        """Read a request of the session."""
+        self._read(ChatRequest.model_validate({"messages": view}))
+
+    def _read(self, request: ChatRequest) -> list[Message]:
+        messages = [message.model_dump(exclude_unset=True) for message in request.messages]
+        found = carriers(messages)
+        first = next((one for one in messages if one["role"] not in ("system", "developer")), None)
+        assert found in ([], [first]), "a carrier must precede the conversation"
+        assert all(map(self.validate_compacted_context, found))
+        return messages
+
 
 SHORT = SESSION[:43]  # one compaction
 
@@ -57,10 +123,10 @@ async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_
     ],
 )
 async def test_with_no_compaction_for_the_model_of_the_session_the_views_are_the_digests(result: Any) -> None:
-    provider, unasked = Odd(result), summary_manager(Odd(None), **NATIVE, max_summary_calls=0)
-    manager = summary_manager(provider, **NATIVE)
-    views, digests = await drive(manager, SHORT, provider), await drive(unasked, SHORT, Odd(None))
-    assert provider.asked
+    provider = NativeProvider(odd=result)
+    manager, unasked = (summary_manager(provider, **NATIVE, max_summary_calls=calls) for calls in (20, 0))
+    views, digests = await drive(manager, SHORT, provider), await drive(unasked, SHORT, provider)
+    assert provider.compactions
     assert digest(bare(views[-1])) == digest(bare(digests[-1]))
     assert (await manager.explain())["summary"]["status"] == "failed"
     assert manager.limits.failures >= 1

@@ -81,9 +81,7 @@ def digest() -> Course:
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in FAILING if ":" not in kind), "slow", "error:RateLimitError"])
-async def test_without_a_summary_in_time_the_views_are_the_digests_and_no_request_waits(
-    kind: str, digest: Course
-) -> None:
+async def test_without_a_summary_in_time_views_are_the_digests_and_no_request_waits(kind: str, digest: Course) -> None:
     writer = Writer(kind)
     done = await course(writer)
     assert writer.asked
