@@ -134,9 +134,6 @@ def test_a_message_shows_the_text_of_its_text_blocks_and_an_image_not_its_bytes(
     assert repr(ImageBlock("image/png", bytes(2048))) == "ImageBlock(media_type='image/png', data=<2,048 bytes>)"
 
 
-# -- refused -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("make", "field"),
     [

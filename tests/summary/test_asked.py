@@ -51,15 +51,16 @@ class Window(Provider):
         return await super().complete(request)
 
 
-@pytest.mark.parametrize("content", [b"Fasse zusammen.", b" \n", b"\xff\xfe", b"a" * 50_000])
-async def test_a_prompt_is_used_or_named_once(content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "prompt.md").write_bytes(content)
-    provider = Provider(good)
+@pytest.mark.parametrize("content", [b"Fasse zusammen.", None, b" \n", b"\xff\xfe", b"a" * 50_000])
+async def test_a_prompt_is_used_or_named_once(content: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    if content is not None:
+        (tmp_path / "prompt.md").write_bytes(content)
+    provider, is_used = Provider(good), content == b"Fasse zusammen."
     await drive(summary_manager(provider, summary_prompt=str(tmp_path / "prompt.md")), WHOLE)
     assert len(provider.requests) > 1
-    said = "Fasse zusammen." if content[0] == ord("F") else "You keep the summary"
+    said = "Fasse zusammen." if is_used else "You keep the summary"
     assert all(said in str(request.messages[0].content) for request in provider.requests)
-    assert len([one for one in caplog.records if "summary_prompt" in one.getMessage()]) == (content[0] != ord("F"))
+    assert len([one for one in caplog.records if "summary_prompt" in one.getMessage()]) == (not is_used)
 
 
 async def test_history_cannot_leave_its_tags_or_pose_as_another_message() -> None:

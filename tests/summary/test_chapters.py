@@ -67,8 +67,6 @@ def test_a_text_takes_no_room_from_peoples_words(given_: list[Segment], lines: l
     assert [one.shown for one in with_text(new, upto, Text(), counter)] == [one.shown for one in given_]
 
 
-# -- a carrier beside a chapter: it is put after what it covers, once --------------------------------------------------
-
 BLOCK = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
 METADATA = {"anthropic:compaction": {"version": 1, "model": "claude", "block": BLOCK}}
 CARRIER = {"role": "user", "content": "label", "metadata": METADATA}
