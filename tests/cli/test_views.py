@@ -24,32 +24,34 @@ def grow(url: str, more: list[Message] | None = None, **config: Any) -> None:
     in_session(url, fill, **config)
 
 
-@pytest.fixture
-def grown(url: str) -> str:
+def test_what_shows_the_next_request_and_its_chapters_changes_nothing(url: str) -> None:
+    async def stored(store: Store) -> tuple[object, object]:
+        return await store.read("one", 0, 10_000), await store.load_checkpoint("one")
+
     grow(url)
-    return url
-
-
-def test_view_prints_what_the_next_request_would_show_and_a_chapter_by_any_mark_in_it(grown: str) -> None:
-    assert viewed("one") == in_session(grown, ask)
+    before = in_store(url, stored)
     shown = run("view", "one").output
     marks = [row["mark"] or "-" for row in rows("view", "one")]
     assert marks == [line.split()[0] for line in shown.splitlines()[: len(marks)]]
-    (chapter, *_) = in_session(grown, ContextManager.chapters)
+    run("explain", "one", "--budget", "2000")
+    small = viewed("one", "--budget", "2k")
+    assert in_store(url, stored) == before
+    assert len(small) < len(viewed("one"))
+    assert viewed("one") == in_session(url, ask)
+    (chapter, *_) = in_session(url, ContextManager.chapters)
     for mark in (chapter["mark"], chapter["to"]):
         assert run("view", "one", "--chapter", mark).output.strip() == chapter["text"]
     run("view", "one", "--chapter", "m999", code=1)
     run("view", "one", "--chapter", "x", code=2)
-    small = viewed("one", "--budget", "2k")
-    assert len(small) < len(viewed("one"))
-    assert small == in_session(grown, ask, max_tokens=2_000)
+    assert small == in_session(url, ask, max_tokens=2_000)
     run("view", "one", "--budget", "lots", code=2)
 
 
-def test_context_says_how_full_the_window_is(grown: str) -> None:
+def test_context_says_how_full_the_window_is(url: str) -> None:
+    grow(url)
     (usage,) = rows("context", "one")
     assert usage.pop("spent") == []
-    assert {**usage, "reported": None} == {**in_session(grown, ContextManager.usage), "reported": None}
+    assert {**usage, "reported": None} == {**in_session(url, ContextManager.usage), "reported": None}
     short = run("context", "one", "--short").output
     assert short == f"{usage['used']:,} of 6,000 tokens" + short.partition(" tokens")[2]
     lines = run("context", "one").output.split("\n")
@@ -66,16 +68,6 @@ def test_one_session_or_all_are_searched(filled: str) -> None:
     assert "no session of" in run("search", "--all", "zyzzyva").output
     assert "has no message with" in run("search", "one", "zyzzyva").output
     run("search", "one", code=2)
-
-
-def test_looking_at_a_session_changes_nothing(grown: str) -> None:
-    async def stored(store: Store) -> tuple[object, object]:
-        return await store.read("one", 0, 10_000), await store.load_checkpoint("one")
-
-    before = in_store(grown, stored)
-    for command in ("view one", "explain one --budget 2000", "search one line_2"):
-        run(*command.split())
-    assert in_store(grown, stored) == before
 
 
 def test_commands_use_the_settings_of_the_session(url: str) -> None:
@@ -100,8 +92,8 @@ def session(url: str) -> str:
     return url
 
 
-def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(session: str) -> None:
-    (before,) = rows("context", "one")
+def test_a_dry_run_says_what_a_compaction_does_which_undo_takes_back(session: str) -> None:
+    originals, (before,) = viewed("one"), rows("context", "one")
     (said,) = rows("compact", "one", "--dry-run")
     assert said["after_tokens"] < said["before_tokens"] == before["used"]
     assert "would be folded: " in run("compact", "one", "--dry-run").output
@@ -114,6 +106,13 @@ def test_a_dry_run_says_what_a_compaction_does_and_changes_nothing(session: str)
     assert rows("context", "one")[0]["used"] == done["after_tokens"]
     (row,) = rows("explain", "one", "--history")
     assert (row["trigger"], row["after_tokens"]) == ("manual", done["after_tokens"])
+    compacted = viewed("one")
+    run("undo", "one", code=1)
+    run("undo", "one", "--yes", "twelve", code=2)
+    assert viewed("one") == compacted != originals
+    assert "its originals are shown again" in run("undo", "one", "--yes").output
+    assert viewed("one") == originals
+    assert "nothing is folded" in run("undo", "one", "--yes", code=1).output
 
 
 def test_only_what_is_between_the_marks_is_compacted_and_nothing_to_free_is_an_error(session: str) -> None:
@@ -124,19 +123,6 @@ def test_only_what_is_between_the_marks_is_compacted_and_nothing_to_free_is_an_e
     run("compact", "one", "--from", "20", code=2)
     keep(session, "two", work(1))
     assert "nothing could be freed" in run("compact", "two", code=1).output
-
-
-def test_undo_takes_it_back_and_shows_the_originals_of_the_newest_chapter(session: str) -> None:
-    before = viewed("one")
-    run("compact", "one")
-    compacted = viewed("one")
-    assert compacted != before
-    run("undo", "one", code=1)
-    run("undo", "one", "--yes", "twelve", code=2)
-    assert viewed("one") == compacted
-    assert "its originals are shown again" in run("undo", "one", "--yes").output
-    assert viewed("one") == before
-    assert "nothing is folded" in run("undo", "one", "--yes", code=1).output
 
 
 def test_a_pin_keeps_a_round_through_a_compaction_until_it_is_taken_back(session: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +114,3 @@ async def test_the_command_finds_a_hosts_notes(place: Place, tmp_path: Path, mon
     await cleanup()
     shown = await asyncio.to_thread(CliRunner().invoke, main, ["notes", "--project", str(work)])
     assert NOTE in shown.stdout
-
-
-async def test_a_session_without_the_package_that_has_notes_says_so_in_one_line_and_goes_on(
-    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setitem(sys.modules, "amplifier_context_recall.notes", None)
-    system, results = await talk(place, "first", {"operation": "notes", "note": NOTE})
-    assert (system, results) == ([], [NO_NOTES])
-    (line,) = (one for one in caplog.messages if "notes are neither kept nor shown" in one)
-    assert line.endswith("install 'amplifier-context-persistent[notes]'")
