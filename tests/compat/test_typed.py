@@ -60,36 +60,24 @@ def test_every_typed_message_survives_a_round_trip_and_a_change_is_in_its_dict(m
     assert read.to_dict()["note"] == "y"
 
 
-STORED: list[tuple[dict[str, Any], ContentBlock]] = [
-    (picture(), ImageBlock("image/png", PNG)),
-    (
-        {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
-        ToolUseBlock("call_1", "read", {"path": "a.py"}),
-    ),
-    (
-        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "no"}], "is_error": True},
-        ToolResultBlock("a", [TextBlock("no")], is_error=True),
-    ),
-    *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
-]
-OTHER_SPELLINGS: list[tuple[dict[str, Any], ContentBlock]] = [
-    ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
-    ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
-    ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
-    ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
-]
-
-
-@pytest.mark.parametrize(("raw", "block"), [*STORED, *OTHER_SPELLINGS])
-def test_blocks_are_written_in_one_spelling_and_read_in_all(raw: dict[str, Any], block: ContentBlock) -> None:
+@pytest.mark.parametrize(
+    ("raw", "block"),
+    [
+        (picture(), ImageBlock("image/png", PNG)),
+        *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
+        ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
+        ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
+        ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
+        ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
+    ],
+)
+def test_blocks_are_read_in_all_spellings(raw: dict[str, Any], block: ContentBlock) -> None:
     assert from_dict(raw) == block
-    assert (to_dict(block) == raw) is ((raw, block) in STORED)
+    assert (to_dict(block) == raw) is (raw == picture() or isinstance(block, OtherBlock))
 
 
 BOTH = [{"type": "tool_call", "id": "b", "name": "g", "input": {}}, {"type": "text", "text": "both"}]
 LISTED = [{"id": "a", "tool": "f", "arguments": {}}, {"id": "b", "tool": "g", "arguments": {}}]
-
-
 CUT, DEEP = '{"path": ', "[" * 100_000
 
 
