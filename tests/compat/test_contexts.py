@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ConfigError,
-    ContextManager,
-    InvalidMessage,
-    MemoryStore,
-    Store,
-    StoreError,
-    open_store,
-)
+from amplifier_context_core import ContextManager, MemoryStore, Store, open_store
 from amplifier_context_core.compat import (
     ContextStore,
     ImageBlock,
@@ -28,6 +20,7 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
+from amplifier_context_core.errors import ConfigError, InvalidMessage, StoreError
 from amplifier_context_testing import checked
 from tests.compat.samples import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
 from tests.laws.histories import conversations, flat

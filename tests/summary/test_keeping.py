@@ -10,17 +10,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import MemoryStore
 from tests.messages import digest, rounds, text, user, work
 from tests.places import Place
-from tests.summary.scripted import (
-    SESSION,
-    WORDS,
-    Provider,
-    drive,
-    good,
-    opened,
-    summary_manager,
-    view_of,
-    wait_for_summaries,
-)
+from tests.summary.scripted import SESSION, WORDS, Provider, drive, good, opened, summary_manager, view_of
 from tests.writers import Writer
 
 pytestmark = pytest.mark.kernel
@@ -49,7 +39,7 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
     await manager.close()
     again = opened(place, provider)
     assert digest(await view_of(again)) == digest(before)
-    await wait_for_summaries(again)
+    await again.writer.wait(30)
     assert again.records.valid() == records
     assert provider.requests == []
     await again.close()

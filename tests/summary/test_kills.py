@@ -12,16 +12,7 @@ from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import open_store
 from tests.messages import text, work
 from tests.places import KEPT, Place, parameters
-from tests.summary.scripted import (
-    HeldBack,
-    Provider,
-    drive,
-    good,
-    summary_manager,
-    until_asked,
-    view_of,
-    wait_for_summaries,
-)
+from tests.summary.scripted import HeldBack, Provider, drive, good, summary_manager, until_asked, view_of
 
 pytestmark = pytest.mark.kernel
 SESSION = work(120, output=900)
@@ -84,7 +75,7 @@ async def test_what_was_acknowledged_is_there_and_nothing_stored_is_asked_again(
     stored = [record.upto for record in await manager.records.verified()]
     assert len(stored) == answers
     assert ("SAW file" in text(await view_of(manager))) is (answers > 0)
-    await wait_for_summaries(manager)
+    await manager.writer.wait(30)
     await drive(manager, SESSION[added:])
     ranges = re.findall(r"\[history m(\d+) to m(\d+)", str(provider.requests))
     assert len(ranges) == len(provider.requests) > 0

@@ -11,17 +11,7 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.config import SummaryConfig, load_summary_config
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
-from tests.summary.scripted import (
-    HeldBack,
-    Message,
-    Provider,
-    drive,
-    good,
-    reply,
-    summary_manager,
-    until_asked,
-    view_of,
-)
+from tests.summary.scripted import HeldBack, Provider, drive, good, reply, summary_manager, until_asked, view_of
 from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
@@ -45,7 +35,7 @@ def reporting(usage: object) -> Provider:
     return Provider(lambda request, number: reply(good(request, number)).model_copy(update={"usage": usage}))
 
 
-async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any) -> Any:
+async def spent(provider: Any, messages: list[Any] = SESSION, **config: Any) -> Any:
     """The manager of a session at its end; no back-off lasts from one request to the next."""
     keys: dict[str, Any] = {"summary_spend": SHARE, "summary_output": 400, **config}
     manager = summary_manager(provider, **keys)
