@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import MemoryStore, approx_token_counter
@@ -174,6 +174,7 @@ def noted(texts: list[str]) -> list[ProjectNote]:
 
 
 @given(st.lists(TEXTS, max_size=12), st.integers(1, 600))
+@example(["word " * 20] * 9, 200)
 def test_the_message_is_within_its_tokens_and_holds_the_newest_notes(texts: list[str], tokens: int) -> None:
     message = Notes.message(noted(texts), tokens, approx_token_counter)
     if message is None:

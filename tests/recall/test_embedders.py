@@ -9,7 +9,13 @@ import pytest
 from amplifier_context_core import ContextManager, Plugins, load_config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_recall.vectors import EMBEDDED
-from tests.embedders import Deterministic, add, searching
+from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
+
+
+async def test_a_message_is_found_by_another_word_for_the_same_thing() -> None:
+    manager = searching(Fitted(CORPUS))
+    await add(manager, *CORPUS)
+    assert set((await manager.search("doctor"))[:3]) == {"m4", "m5", "m6"}, "m5 says physician"
 
 
 async def test_what_both_rankings_have_comes_first_and_what_left_the_history_is_not_found() -> None:

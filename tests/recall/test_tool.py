@@ -41,7 +41,7 @@ async def session(*, compacted: bool = True) -> ContextManager:
 async def test_a_mark_is_read_in_pages_of_lines_and_a_range_has_several_spellings() -> None:
     manager = await session()
     tool = tool_of(manager)
-    first = await recalled(tool, "read", mark="m3", limit=20)
+    first = await recalled(tool, "read", mark="m3", offset=1, limit=20)
     assert "[m3, result of read]\nline 1: value_7919\nline 2:" in first
     assert "[lines 1 to 20 of 2,000; go on with offset 21]" in first
     later = await recalled(tool, "read", mark="m3", offset=1_999)
