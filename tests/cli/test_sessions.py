@@ -59,6 +59,7 @@ def test_no_sessions_are_no_error(filled: str, home: Path, tmp_path: Path, monke
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
         shown = run(*arguments, code=code).output
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", shown)
+        assert "name a store with --store" in shown
     assert list(home.iterdir()) == []
     fill(f"jsonl:{tmp_path}/kept/{str(project).replace('/', '-')}", "here", 4, 1)
     assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output  # as Amplifier names it
