@@ -1,7 +1,5 @@
 """A home of its own for every test of a command, and the store that its commands find."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """Commands as a user runs them, and the kept sessions that they are run on; one of these holds a secret."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """No text of a session controls the terminal that a command prints it to, or the order in which it reads."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The command `doctor`: what is here, what is missing, what is in the way."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -17,15 +15,6 @@ def findings(*options: str, at: str = "", code: int = 0) -> dict[str, dict[str, 
     return {one["what"]: one for one in map(json.loads, lines)}
 
 
-def test_a_sound_installation_has_nothing_wrong(filled: str) -> None:
-    found = findings()
-    assert {one["state"] for one in found.values()} <= {"ok", "note"}
-    assert found["store"]["found"].endswith("2 sessions")
-    assert "full text search" in found["search"]["found"]
-    text = run("doctor").output
-    assert all(name in text for name in ("python", "kernel", "packages", "module", "tokens", "modes"))
-
-
 @pytest.mark.parametrize("journal", ["", "?journal=truncate"])
 def test_files_that_others_can_read_are_named(filled: str, journal: str) -> None:
     path = Path(filled.partition(":")[2])
@@ -38,7 +27,10 @@ def test_files_that_others_can_read_are_named(filled: str, journal: str) -> None
     assert file.name in found["modes"]["found"]
     assert findings("--fix", at=at)["modes"]["state"] == "ok"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert findings(at=at)["modes"]["found"] == "only you can read its files"
+    found = findings(at=at)
+    assert found["modes"]["found"] == "only you can read its files"
+    assert {one["state"] for one in found.values()} <= {"ok", "note"}
+    assert found["store"]["found"].endswith("2 sessions")
 
 
 def test_the_target_of_a_link_keeps_its_rights(template: Callable[[str], Path], tmp_path: Path) -> None:
@@ -66,11 +58,8 @@ def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(tmp
         1,
     ).splitlines()
     found = [one["found"] for one in map(json.loads, lines) if one["what"] == "plan"]
-    assert [text.partition(" is impossible")[0].partition("; ")[0] for text in found] == [
-        "context-persistent: compact_threshold: 3",
-        "context-persistent: max_tokns: unknown key of context-persistent",
-        "tool-context-recall: max_result_token: Extra inputs are not permitted",
-    ]
+    for text, key in zip(found, ("compact_threshold", "max_tokns", "max_result_token"), strict=True):
+        assert f": {key}: " in text
     assert found[1].endswith("did you mean 'max_tokens'?")
     assert not (tmp_path / "none.db").exists()
     right = "session: {context: context-simple}\ncontext: {config: {max_tokens: 9000}}\n"

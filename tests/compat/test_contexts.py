@@ -1,10 +1,7 @@
 """Context stores: one contract for all of them, and what is peculiar to those that use a store of the core."""
 
-from __future__ import annotations
-
-import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ConfigError,
-    ContextManager,
-    InvalidMessage,
-    MemoryStore,
-    Store,
-    StoreError,
-    open_store,
-)
+from amplifier_context_core import ContextManager, MemoryStore, Store, open_store
 from amplifier_context_core.compat import (
     ContextStore,
     ImageBlock,
@@ -31,9 +20,8 @@ from amplifier_context_core.compat import (
     ToolResultBlock,
     ToolUseBlock,
 )
-from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing import check_request
+from amplifier_context_core.errors import ConfigError, InvalidMessage, StoreError
+from amplifier_context_testing import checked
 from tests.compat.samples import MESSAGES, PNG, answers, calls, dicts, law, says, talk, user
 from tests.laws.histories import conversations, flat
 from tests.messages import SIGNED
@@ -58,13 +46,11 @@ WIRE: list[dict[str, Any]] = [
 class Listed(ContextStore):
     """A minimal subclass: the five methods, and nothing else."""
 
-    def __init__(self, session_id: str = "mine") -> None:
-        self._id = session_id
-        self._messages: list[dict[str, Any]] = []
+    session_id = "mine"
 
-    @property
-    def session_id(self) -> str:
-        return self._id
+    def __init__(self, session_id: str = "mine") -> None:
+        self.session_id = session_id
+        self._messages: list[dict[str, Any]] = []
 
     async def append(self, message: Message | Mapping[str, Any]) -> None:
         made = message if isinstance(message, Message) else Message.from_dict(message)
@@ -76,8 +62,8 @@ class Listed(ContextStore):
     async def clear(self) -> None:
         self._messages.clear()
 
-    async def fork(self) -> Listed:
-        return await Listed.from_context(self, session_id=f"{self._id}-fork")
+    async def fork(self) -> ContextStore:
+        return await Listed.from_context(self, session_id=f"{self.session_id}-fork")
 
 
 class ContextStoreContract:
@@ -87,15 +73,6 @@ class ContextStoreContract:
     @abstractmethod
     def context(self) -> ContextStore:
         """A new conversation."""
-
-    async def test_dicts_are_returned_typed_and_convert_to_the_same_dicts(self, context: ContextStore) -> None:
-        for message in WIRE:
-            await context.append(message)
-        history = await context.get_history()
-        assert [message.role for message in history] == ["system", "user", "assistant", "user", "assistant"]
-        assert history[2].content == [ToolUseBlock("a", "read", {})]
-        assert history[3].content == [ToolResultBlock("a", "out")]
-        assert dicts(history) == WIRE
 
     async def test_changing_what_went_in_or_came_out_changes_nothing_kept(self, context: ContextStore) -> None:
         raw = {"role": "user", "content": [{"type": "text", "text": "x"}], "metadata": {"a": [1]}}
@@ -110,9 +87,7 @@ class ContextStoreContract:
         use = (await context.get_history())[1].content[0]
         assert isinstance(use, ToolUseBlock)
         use.input["path"] = "changed"
-        history = await context.get_history()
-        assert history[0] == Message("user", "x", extra={"metadata": {"a": [1]}})
-        assert history[1] == calls("a")
+        assert await context.get_history() == [Message("user", "x", extra={"metadata": {"a": [1]}}), calls("a")]
 
     @pytest.mark.parametrize("bad", [None, {"role": "robot"}, {"role": "tool", "content": "x"}])
     async def test_a_malformed_message_is_refused_and_nothing_stored(self, context: ContextStore, bad: Any) -> None:
@@ -152,19 +127,12 @@ class ContextStoreContract:
         await fork.close()
 
     async def test_a_search_returns_the_best_messages_first_as_they_were_given(self, context: ContextStore) -> None:
-        await context.extend(
-            [user("Where is the parser?"), *talk(4), calls("parser"), answers("parser", content="class Parser: pass")]
-        )
-        await context.append({"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"})
-        found = await context.search("parser.py", 2)
-        assert [message.to_dict() for message in found[:1]] == [
-            {"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"}
-        ]
-        assert len(found) == 2
-        assert answers("parser", content="class Parser: pass") in await context.search('"class Parser"')
-        assert await context.search("nowhere_to_be_found") == []
-        assert await context.search("parser", 0) == []
-        assert await context.search("") == []
+        answer = {"role": "assistant", "content": "The parser is in src/parser.py.", "model": "m"}
+        await context.extend([user("Where is the parser?"), *talk(4), answers("p", content="class Parser: pass")])
+        await context.append(answer)
+        assert dicts(await context.search("parser", 1)) == [answer]
+        assert answers("p", content="class Parser: pass") in await context.search('"class Parser"')
+        assert await context.search("nowhere_to_be_found") == await context.search("parser", 0) == []
 
     @pytest.mark.parametrize("count", [-1, True])
     async def test_tokens_that_are_no_count_are_refused(self, context: ContextStore, count: Any) -> None:
@@ -172,38 +140,11 @@ class ContextStoreContract:
             await context.set_context_tokens(count, 0)
         assert await context.get_context_tokens() == (0, 0)
 
-    async def test_closing_twice_is_a_no_op_and_a_closed_conversation_can_be_gone_on_with(
-        self, context: ContextStore
-    ) -> None:
-        await context.append(user())
-        await context.close()
-        await context.close()
-        await context.append(says())
-        assert await context.get_history() == [user(), says()]
-
 
 class TestInMemoryAndASubclassOfFiveMethods(ContextStoreContract):
     @pytest.fixture(params=[MemoryContextStore, Listed])
     def context(self, request: pytest.FixtureRequest) -> ContextStore:
         return request.param()
-
-    def test_a_class_that_lacks_one_cannot_be_made(self) -> None:
-        class Half(ContextStore):
-            async def append(self, message: Message | Mapping[str, Any]) -> None: ...
-
-        with pytest.raises(TypeError, match="get_history"):
-            Half()  # pyright: ignore[reportAbstractUsage]
-
-
-class FullDisk(MemoryStore):
-    """A store that refuses to write once its disk is full."""
-
-    full = False
-
-    async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
-        if self.full:
-            raise StoreError("no space left on the device")
-        await super().append(session_id, entries)
 
 
 @pytest.mark.parametrize("scheme", ["memory", "jsonl", "sqlite"])
@@ -232,21 +173,6 @@ class TestStoredContext(ContextStoreContract):
         await second.clear()
         assert await third.get_context_tokens() == (0, 0)
 
-    async def test_entries_are_as_the_core_makes_them(self, store: Store) -> None:
-        context = StoredContext(store, "s", clock=lambda: "2026-02-03T04:05:06.000+00:00")
-        await context.extend([user("one"), calls("a"), answers("a")])
-        await context.append({**WIRE[1], "content": "two"})
-        await context.append({"role": "assistant", "content": "done", "model": "m-1"})
-        entries = await store.read("s")
-        assert [entry.seq for entry in entries] == [1, 2, 3, 4, 5]
-        assert [entry.turn for entry in entries] == [1, 1, 1, 2, 2]
-        assert [entry.human for entry in entries] == [True, False, False, True, False]
-        assert entries[1].call_ids == entries[2].answered_ids == ("a",)
-        assert [entry.tokens for entry in entries] == [count_message_tokens(entry.message) for entry in entries]
-        assert [entry.created[:10] for entry in entries[2:4]] == ["2026-02-03", "2026-01-01"]
-        assert entries[4].response is not None
-        assert entries[4].response.model == "m-1"
-
     async def test_of_several_messages_all_are_stored_or_none(self, store: Store) -> None:
         context = StoredContext(store, "s")
         with pytest.raises(InvalidMessage, match=r"^messages\[2\]\.role: is missing"):
@@ -254,9 +180,7 @@ class TestStoredContext(ContextStoreContract):
         assert await context.get_history() == []
         assert await store.sessions() == []
 
-    async def test_of_no_messages_nothing_is_made_and_a_session_that_is_there_is_not_begun_again(
-        self, store: Store
-    ) -> None:
+    async def test_of_no_messages_nothing_is_made_and_a_session_is_not_begun_again(self, store: Store) -> None:
         await (await StoredContext.from_history([], store=store, session_id="s")).clear()
         assert await store.sessions() == []
         await StoredContext.from_history(TYPED, store=store, session_id="s")
@@ -264,9 +188,7 @@ class TestStoredContext(ContextStoreContract):
             await StoredContext.from_history([user()], store=store, session_id="s")
         assert await StoredContext(store, "s").get_history() == TYPED
 
-    async def test_a_managers_checkpoint_is_left_alone_and_tokens_last_as_long_as_the_object(
-        self, store: Store
-    ) -> None:
+    async def test_a_managers_checkpoint_is_left_and_tokens_last_as_long_as_the_object(self, store: Store) -> None:
         context = await StoredContext.from_history(TYPED, store=store, session_id="s")
         await store.save_checkpoint("s", 2, b'{"version": 1}')
         await context.set_context_tokens(12, 34)
@@ -275,32 +197,17 @@ class TestStoredContext(ContextStoreContract):
         assert await (await context.fork()).get_context_tokens() == (12, 34)
         assert await StoredContext(store, "s").get_context_tokens() == (0, 0)
 
-    async def test_a_session_begun_here_is_gone_on_with_by_a_manager_and_shown_as_every_provider_takes_it(
-        self, store: Store
-    ) -> None:
+    async def test_a_session_begun_here_is_gone_on_with_by_a_manager_and_here_again(self, store: Store) -> None:
         result = ToolResultBlock("a", [TextBlock("out"), ImageBlock("image/png", PNG)])
         history = [*TYPED[:2], Message("user", [result]), *TYPED[3:], user("Well?")]
         await (await StoredContext.from_history(history, store=store, session_id="s")).close()
         manager = ContextManager(store=store, session_id="s")
-        view = await manager.get_messages_for_request()
-        assert check_request(view) == []
+        view = checked(await manager.get_messages_for_request())
         assert [message["role"] for message in view] == ["user", "assistant", "tool", "user", "assistant", "user"]
-        images = [block for message in view for block in message["content"] if block["type"] == "image"]
-        assert len(images) == 2
+        assert str(view).count("image/png") == 2
         await manager.add_message({"role": "assistant", "content": "Done."})
         await manager.close()
         assert (await StoredContext(store, "s").get_history())[-1].text == "Done."
-
-    async def test_a_session_of_a_manager_is_gone_on_with_here(self, store: Store) -> None:
-        manager = ContextManager(store=store, session_id="s")
-        for message in WIRE:
-            await manager.add_message(message)
-        written = await manager.get_messages()
-        await manager.close()
-        context = StoredContext(store, "s")
-        assert dicts(await context.get_history()) == written
-        await context.append(user("more"))
-        assert [entry.seq for entry in await store.read("s")] == list(range(1, len(WIRE) + 2))
 
     @law
     @given(st.data())
@@ -313,19 +220,6 @@ class TestStoredContext(ContextStoreContract):
         assert dicts(history[: len(wire)]) == wire
         assert history[len(wire) :] == typed
         assert dicts(await (await context.fork()).get_history()) == dicts(history)
-
-
-async def test_a_refused_message_is_not_in_the_history_and_later_ones_are() -> None:
-    store = FullDisk()
-    context = StoredContext(store, "s")
-    await context.append(user("one"))
-    store.full = True
-    with pytest.raises(StoreError, match="no space left"):
-        await context.append(user("lost"))
-    store.full = False
-    await context.append(user("two"))
-    assert [message.text for message in await context.get_history()] == ["one", "two"]
-    assert [(entry.seq, entry.turn) for entry in await store.read("s")] == [(1, 1), (2, 2)]
 
 
 async def test_a_session_that_another_writer_continued_is_continued_from_there() -> None:
@@ -345,19 +239,3 @@ async def test_a_checkpoint_of_another_program_holds_no_token_counts(kept: bytes
     await store.save_checkpoint("copy", 0, b"")  # as the command `copy` does
     await StoredContext(store, "copy").set_context_tokens(12, 34)
     assert await StoredContext(store, "copy").get_context_tokens() == (12, 34)
-
-
-async def test_a_large_history_does_not_block_the_event_loop() -> None:
-    context = await MemoryContextStore.from_history(talk(10_000))
-    beats = 0
-
-    async def heart() -> None:
-        nonlocal beats
-        while True:
-            beats += 1
-            await asyncio.sleep(0)
-
-    beating = asyncio.create_task(heart())
-    assert len(await context.get_history()) == 10_000
-    beating.cancel()
-    assert beats >= 5

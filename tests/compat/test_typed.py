@@ -1,13 +1,9 @@
 """Typed messages and blocks: dicts survive a round trip, changes are in the dict, what is malformed is refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from amplifier_context_core import InvalidMessage
 from amplifier_context_core.compat import (
@@ -21,34 +17,17 @@ from amplifier_context_core.compat import (
     from_dict,
     to_dict,
 )
-from amplifier_context_core.messages.parsing import json_text, parse_message
+from amplifier_context_core.messages.parsing import parse_message
 from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import BLOCKS, ENCODED_PNG, MESSAGES, PNG, answers, law, user
+from .samples import ENCODED_PNG, MESSAGES, PNG, law
 
 DATA_URL = f"data:image/png;base64,{ENCODED_PNG}"
 
 
 def picture(data: str = ENCODED_PNG, media_type: str = "image/png") -> dict[str, Any]:
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
-
-
-# -- there and back ----------------------------------------------------------------------------------------------------
-
-
-@law
-@given(BLOCKS)
-def test_every_block_survives_a_round_trip_through_dict_and_json(block: ContentBlock) -> None:
-    raw = to_dict(block)
-    assert from_dict(raw) == block
-    assert from_dict(raw).to_dict() == raw
-    try:
-        text = orjson.dumps(raw)
-    except TypeError:  # lone surrogates, integers past 64 bits
-        assert json_text(raw)
-    else:
-        assert from_dict(orjson.loads(text)) == block
 
 
 @law
@@ -68,55 +47,38 @@ def test_every_dict_survives_a_round_trip_and_rewritten_it_makes_and_answers_the
 
 
 @law
-@given(MESSAGES, st.text(max_size=5))
-def test_every_typed_message_survives_a_round_trip_and_a_change_is_in_its_dict(message: Message, text: str) -> None:
+@given(MESSAGES)
+def test_every_typed_message_survives_a_round_trip_and_a_change_is_in_its_dict(message: Message) -> None:
     wire, info = parse_message(message.to_dict())
     read = Message.from_dict(wire)
     assert read == message
-    assert info.role == message.role
     assert info.call_ids == tuple(block.id for block in message.content if isinstance(block, ToolUseBlock))
-    assert info.answered_ids == tuple(
-        block.tool_use_id for block in message.content if isinstance(block, ToolResultBlock)
-    )
-    read.content.append(TextBlock(text))
-    read.extra["note"] = text
-    assert Message.from_dict(read.to_dict()).content == [*message.content, TextBlock(text)]
-    assert read.to_dict()["note"] == text
+    assert info.answered_ids == tuple(one.tool_use_id for one in message.content if isinstance(one, ToolResultBlock))
+    read.content.append(TextBlock("x"))
+    read.extra["note"] = "y"
+    assert Message.from_dict(read.to_dict()).content == [*message.content, TextBlock("x")]
+    assert read.to_dict()["note"] == "y"
 
 
-# -- how dicts are read ------------------------------------------------------------------------------------------------
-
-
-STORED: list[tuple[dict[str, Any], ContentBlock]] = [
-    (picture(), ImageBlock("image/png", PNG)),
-    (
-        {"type": "tool_use", "id": "call_1", "name": "read", "input": {"path": "a.py"}},
-        ToolUseBlock("call_1", "read", {"path": "a.py"}),
-    ),
-    (
-        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "no"}], "is_error": True},
-        ToolResultBlock("a", [TextBlock("no")], is_error=True),
-    ),
-    *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
-]
-OTHER_SPELLINGS: list[tuple[dict[str, Any], ContentBlock]] = [
-    ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
-    ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
-    ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
-    ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
-]
-
-
-@pytest.mark.parametrize(("raw", "block"), [*STORED, *OTHER_SPELLINGS], ids=str)
-def test_a_block_is_written_as_the_core_stores_it_and_other_spellings_are_read(
-    raw: dict[str, Any], block: ContentBlock
-) -> None:
+@pytest.mark.parametrize(
+    ("raw", "block"),
+    [
+        (picture(), ImageBlock("image/png", PNG)),
+        *((raw, OtherBlock(raw)) for raw in (SIGNED, {"type": "image_url", "image_url": None})),
+        ({"type": "image_url", "image_url": {"url": DATA_URL}}, ImageBlock("image/png", PNG)),
+        ({"type": "tool_call", "id": "a", "tool": "read", "input": None}, ToolUseBlock("a", "read", {})),
+        ({"type": "tool_result", "tool_call_id": "a", "output": "x"}, ToolResultBlock("a", "x")),
+        ({"type": "tool_result", "tool_use_id": "a", "content": {"n": 1}}, ToolResultBlock("a", '{"n":1}')),
+    ],
+)
+def test_blocks_are_read_in_all_spellings(raw: dict[str, Any], block: ContentBlock) -> None:
     assert from_dict(raw) == block
-    assert (to_dict(block) == raw) is ((raw, block) in STORED)
+    assert (to_dict(block) == raw) is (raw == picture() or isinstance(block, OtherBlock))
 
 
 BOTH = [{"type": "tool_call", "id": "b", "name": "g", "input": {}}, {"type": "text", "text": "both"}]
 LISTED = [{"id": "a", "tool": "f", "arguments": {}}, {"id": "b", "tool": "g", "arguments": {}}]
+CUT, DEEP = '{"path": ', "[" * 100_000
 
 
 def called(arguments: str) -> dict[str, Any]:
@@ -132,32 +94,21 @@ def called(arguments: str) -> dict[str, Any]:
             {"role": "tool", "tool_call_id": "a", "name": "read", "content": None, "is_error": True},
             Message("user", [ToolResultBlock("a", "", is_error=True)], extra={"name": "read"}),
         ),
-        (
-            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
-            Message("user", [ToolResultBlock("a", "x")]),
-        ),
         (called('{"x": 1}'), Message("assistant", [ToolUseBlock("a", "f", {"x": 1})])),
-        *(
-            (called(text), Message("assistant", [ToolUseBlock("a", "f", {"unparsed_arguments": text})]))
-            for text in ('{"path": ', "[" * 100_000)
-        ),
+        (called(CUT), Message("assistant", [ToolUseBlock("a", "f", {"unparsed_arguments": CUT})])),
+        (called(DEEP), Message("assistant", [ToolUseBlock("a", "f", {"unparsed_arguments": DEEP})])),
         (
             {"role": "assistant", "content": BOTH, "tool_calls": LISTED},
             Message("assistant", [ToolUseBlock("b", "g", {}), TextBlock("both"), ToolUseBlock("a", "f", {})]),
         ),
     ],
-    ids=lambda value: str(value)[:60],
 )
 def test_every_shape_has_a_typed_form(raw: dict[str, Any], message: Message) -> None:
     assert Message.from_dict(raw) == message
     assert Message.from_dict(raw).to_dict() == raw
 
 
-@pytest.mark.parametrize(
-    "block",
-    [{"type": "text"}, picture(media_type="image/tiff"), picture("not base64")],
-    ids=str,
-)
+@pytest.mark.parametrize("block", [{"type": "text"}, picture(media_type="image/tiff"), picture("not base64")])
 def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, Any]) -> None:
     raw = {"role": "user", "content": [block, {"type": "tool_result", "tool_use_id": "a", "content": [block]}]}
     message = Message.from_dict(raw)
@@ -165,64 +116,29 @@ def test_a_block_that_a_host_stored_malformed_is_kept_as_it_is(block: dict[str, 
     assert message.to_dict() == raw
 
 
-# -- values ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_text_of_a_message_is_that_of_its_text_blocks() -> None:
+def test_a_message_shows_the_text_of_its_text_blocks_and_an_image_not_its_bytes() -> None:
     message = Message("user", [TextBlock("one"), ToolResultBlock("a", "not this"), TextBlock(""), TextBlock("two")])
     assert message.text == "one\ntwo"
-    assert answers("a").text == ""
-
-
-def test_changing_what_a_block_was_made_of_does_not_change_the_block() -> None:
-    arguments: dict[str, Any] = {"paths": ["a"]}
-    parts: list[Any] = [TextBlock("x")]
-    extra: dict[str, Any] = {"cache_control": {}}
-    use, result, block = ToolUseBlock("a", "read", arguments), ToolResultBlock("a", parts), TextBlock("x", extra=extra)
-    arguments["paths"].append("b")
-    parts.clear()
-    extra["cache_control"]["type"] = "ephemeral"
-    assert (use.input, result.content, block.extra) == ({"paths": ["a"]}, [TextBlock("x")], {"cache_control": {}})
-
-
-def test_an_image_does_not_print_its_bytes() -> None:
-    shown = repr(ToolResultBlock("a", [ImageBlock("image/png", b"\x00" * 2048)]))
-    assert "ImageBlock(media_type='image/png', data=<2,048 bytes>)" in shown
-
-
-# -- refused -----------------------------------------------------------------------------------------------------------
-
-
-def written(name: str, value: Any) -> dict[str, Any]:
-    """Write a message that was changed after it was made."""
-    message = user()
-    setattr(message, name, value)
-    return message.to_dict()
+    assert repr(ImageBlock("image/png", bytes(2048))) == "ImageBlock(media_type='image/png', data=<2,048 bytes>)"
 
 
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: TextBlock(5), "text"),
         (lambda: TextBlock("x", extra={"text": "y"}), "extra.text"),
         (lambda: ImageBlock("image/tiff", PNG), "media_type"),
-        (lambda: ToolUseBlock("", "read", {}), "id"),
+        (lambda: ToolUseBlock("", "read", {"x": [b"y"]}), "id"),
         (lambda: ToolUseBlock("a", "read", {"x": [b"y"]}), "input.x[0]"),
         (lambda: ToolResultBlock("a", [TextBlock("x"), ToolUseBlock("b", "f", {})]), "content[1]"),
         (lambda: OtherBlock({"text": "x"}), "raw.type"),
         (lambda: from_dict(None), "block"),
-        (lambda: from_dict({"type": "text"}), "text"),
         (lambda: from_dict(picture("a")), "source.data"),
         (lambda: from_dict({"type": "image_url", "image_url": "data:text/html;base64,AA=="}), "image_url.media_type"),
-        (lambda: from_dict({"type": "tool_use", "name": "read", "input": {}}), "id"),
         (lambda: from_dict({"type": "tool_result", "tool_use_id": "a", "content": "x", "is_error": "yes"}), "is_error"),
         (lambda: Message("tool", "x"), "role"),
         (lambda: Message("user", ["x"]), "content[0]"),
         (lambda: Message("user", "x", extra={"tool_calls": []}), "extra.tool_calls"),
         (lambda: Message("user", "x", extra={"metadata": {"a": object()}}), "extra.metadata.a"),
-        (lambda: written("role", "tool"), "role"),
-        (lambda: written("extra", {"content": "x"}), "extra.content"),
-        (lambda: written("extra", {"x": b""}), "extra.x"),
     ],
 )
 def test_what_is_malformed_is_refused_with_its_field(make: Any, field: str) -> None:
@@ -235,9 +151,8 @@ def test_deep_nesting_is_refused_and_does_not_exhaust_the_stack() -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"x": deep}
-    with pytest.raises(InvalidMessage, match="nests deeper"):
-        ToolUseBlock("a", "read", deep)
-    with pytest.raises(InvalidMessage, match="nests deeper"):
-        from_dict({"type": "any", "x": deep})
+    for made in (lambda: ToolUseBlock("a", "read", deep), lambda: from_dict({"type": "any", "x": deep})):
+        with pytest.raises(InvalidMessage, match="nests deeper"):
+            made()
     while deep:  # taken apart by hand: the interpreter would do it recursively
         deep = deep["x"]

@@ -1,7 +1,5 @@
 """The tests of this folder run in files and on a server, in a soak on every persistent backend."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The tool on a context manager, without the kernel: capabilities are what the kernel would hand it."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

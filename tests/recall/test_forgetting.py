@@ -1,9 +1,6 @@
 """What `forget` erases of the texts that the tool returned."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,21 +55,15 @@ async def test_forget_reaches_recalled_copies_of_an_item_that_it_drops_and_of_no
     assert "4711" not in str(await manager.get_messages())
 
 
-def enveloped(text: str) -> str:
-    return json.dumps({"success": True, "output": text})
-
-
-@pytest.mark.parametrize("written", [str, json.dumps, enveloped])
 @pytest.mark.parametrize("id", ["q3", "q] 3", "x" * 300])
-async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evicted(
-    id: str, written: Callable[[str], str]
-) -> None:
+async def test_forget_reaches_recalled_copies_of_an_item_that_the_pool_has_evicted(id: str) -> None:
     manager = await feed(new_manager(pool_limit=2), [user("hello")])
     tool = tool_of(manager)
     items = [ContextItem("the code 4711", "a [long] report", id), ContextItem("harmless", "a [long] report", "p")]
     for item in items:
         await manager.pool.add(item)
-    await feed(manager, fetched(written(f"Kept in the pool: {label_of(items[0])}")))  # m3
+    envelope = json.dumps({"success": True, "output": f"Kept in the pool: {label_of(items[0])}"})
+    await feed(manager, fetched(envelope))  # m3
     await ask(manager)
     await feed(manager, [says("kept")])
     pages = [await recalled(tool, "read", mark=mark) for mark in (id, "p")]

@@ -1,16 +1,34 @@
-"""Whole sessions through the kernel: an output of 200,000 tokens in a window of 16,000."""
-
-from __future__ import annotations
+"""Whole sessions through the kernel: an output of 200,000 tokens in a window of 17,600."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from amplifier_core import ToolResult
 
 from amplifier_context_core.view import shared_cache
+from amplifier_context_testing import mount_plan, session
 from tests.places import BACKENDS, Place, parameters
-from tests.recall.agent import NEEDLE, WINDOW, ask
 
 pytestmark = pytest.mark.kernel
+WINDOW = 17_600  # tokens
+NEEDLE = "order 4711: refused by gate B7-kestrel"
+LINES = [*(f"order {number}: accepted at gate A{number % 9}" for number in range(13_377)), NEEDLE, *["more"] * 90_000]
+
+
+class Dump:
+    """A tool with one huge output."""
+
+    name = "dump"
+    description = "Returns the log."
+    input_schema = {"type": "object", "properties": {}}  # noqa: RUF012 - what the kernel reads
+
+    async def execute(self, input: dict[str, Any]) -> ToolResult:
+        return ToolResult(success=True, output="\n".join(LINES))
+
+
+async def mount_dump(coordinator: Any, config: Any = None) -> None:
+    await coordinator.mount("tools", Dump(), name="dump")
 
 
 @pytest.fixture(params=parameters("memory", "jsonl", "sqlite", soak=BACKENDS))
@@ -18,22 +36,31 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 
 
-async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(place: Place) -> None:
-    """Each request is held against the rules of providers and against the window by the provider itself."""
-    name = place.session_id("recall")
+@pytest.mark.parametrize("is_resumed", [False, True])
+async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(place: Place, is_resumed: bool) -> None:
+    """The provider refuses a request that is larger than the window, and holds each against the rules of providers."""
     kept = {"module": "context-persistent", "config": {"store": place.url(), "durability": "none"}}
     context = {"module": "context-simple"} if place.backend == "memory" else kept
-    first = await ask(context, name, "Which order was refused, and where?", resumed=False)
-    assert first["answer"] == f"I found: {NEEDLE}"
-    assert len(first["sizes"]) == 4  # the output, a search, a page, the answer
-    assert max(first["sizes"]) < WINDOW * 4 * 0.2  # characters: the output was in none of the requests
-    assert first["violations"] == []
-    assert first["lacking"] == []
-    if place.backend == "memory":
-        return
-    shared_cache.clear()  # as in another process
-    second = await ask(context, name, "And which order was refused, again?", resumed=True)
-    assert second["answer"] == f"I found: {NEEDLE}"
-    assert len(second["sizes"]) == 3  # it is not fetched again
-    assert max(second["sizes"]) < WINDOW * 4 * 0.2
-    assert second["violations"] == []
+    search = {"operation": "search", "query": '"order 4711: refused"', "mark": "m3"}
+    read = {"operation": "read", "mark": "m3", "offset": 13_378, "limit": 1}
+
+    async def ask(*calls: tuple[str, dict[str, Any]], resumed: bool = False) -> list[str]:
+        script = [*({"calls": [{"tool": name, "arguments": given}]} for name, given in calls), "Done."]
+        tools: dict[str, Any] = {"tool-dump": {}, "tool-context-recall": {}}
+        plan = mount_plan(context, script=script, window=WINDOW, provider={"check": True}, tools=tools)
+        name, modules = place.session_id("recall"), {"tool-dump": mount_dump}
+        async with session(plan, modules=modules, session_id=name, is_resumed=resumed) as running:
+            assert await running.execute("Which order was refused?") == "Done."
+            assert running.coordinator.get("providers")["replay"].violations == []
+            messages = await running.coordinator.get("context").get_messages()
+            return [str(message["content"]) for message in messages if message["role"] == "tool"]
+
+    look = (("context_recall", search), ("context_recall", read))
+    if not is_resumed or place.backend == "memory":
+        found = await ask(("dump", {}), *look)
+    else:
+        await ask(("dump", {}))
+        shared_cache.clear()  # as in another process
+        found = await ask(*look, resumed=True)
+    assert f"13378: {NEEDLE}" in found[-2]
+    assert f"\n{NEEDLE}\n" in found[-1]

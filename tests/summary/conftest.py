@@ -1,7 +1,5 @@
 """Where the sessions of these tests are kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,10 +1,9 @@
 """What the tests of context-summary share: a manager with a scripted provider, and an answerer by rules."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,15 +22,10 @@ Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | Chat
 BUDGET = 4_000
 SESSION = work(60, output=900)  # it is compacted for the first time before message 41
 WORDS = "in a model's words"  # in each chapter with a text
-PAUSE = {"role": "user", "content": "Good morning.", "metadata": {"timestamp": "2099-01-01T00:00:00.000+00:00"}}
 
 
 class Provider:
-    """A provider of the kernel's interface that answers by a script.
-
-    Attributes:
-        requests: what it was asked, in order.
-    """
+    """A provider of the kernel's interface that answers by a script, and keeps what it was asked."""
 
     name = "scripted"
 
@@ -55,12 +49,7 @@ class Provider:
 
 
 class HeldBack(Provider):
-    """A provider whose answer of a number comes when the test says so; the others at once.
-
-    Args:
-        answer: the held one; None for a good one.
-        ignores_cancelling: it does not end when it is cancelled.
-    """
+    """A provider whose answer of a number, by default a good one, comes when the test says so; the others at once."""
 
     def __init__(self, number: int = 1, *, answer: str | None = None, ignores_cancelling: bool = False) -> None:
         super().__init__(self._answer)
@@ -72,11 +61,8 @@ class HeldBack(Provider):
             return good(request, number)
         self.asked.set()
         while not self.release.is_set():
-            try:
+            with suppress(*([asyncio.CancelledError] if self._ignores_cancelling else [])):
                 await self.release.wait()
-            except asyncio.CancelledError:
-                if not self._ignores_cancelling:
-                    raise
         return good(request, number) if self._held is None else self._held
 
 
@@ -94,8 +80,7 @@ def good(request: ChatRequest, number: int) -> str:
     people = re.findall(r"^(m\d+) person: (.+)", history, re.M)
     seen = [f"SAW {line[:40]} ({mark})" for mark, line in results[-4:]]
     findings = [*re.findall(r"^- (SAW .*)", former, re.M), *seen]
-    lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1])]
-    lines += ["## Work", *(f"- {done}" for done in re.findall(r"^- (Done: .*)", former, re.M))]
+    lines = ["## Person", *(f"- WANTS {said[:40]} ({mark})" for mark, said in people[:1]), "## Work"]
     lines += [f"- Done: PART {number} finished ({mark})" for mark, _ in results[-1:]]
     lines += [f"- Open: TASK number {number}", f"- Next: STEP {number}"]
     return "\n".join([*lines, "## Findings", *(f"- {line}" for line in findings)])
@@ -142,14 +127,10 @@ async def wait_for_summaries(manager: Any) -> None:
 async def view_of(manager: Any, provider: Any = None) -> list[Message]:
     """The view of a request, valid for every provider."""
     view = await manager.get_messages_for_request(BUDGET, provider)
-    if any(message["role"] != "system" for message in view):  # else the history is empty
-        checked(view)
-    return view
+    return checked(view) if view else []
 
 
-async def drive(
-    manager: Any, messages: Iterable[Message], provider: Any = None, *, waits: bool = True
-) -> list[list[Message]]:
+async def drive(manager: Any, messages: Iterable[Message], provider: Any = None, *, waits: bool = True) -> list[Any]:
     """Add messages, and ask for a view before each answer, as a loop does; the views."""
     views: list[list[Message]] = []
     for message in messages:

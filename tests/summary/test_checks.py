@@ -1,7 +1,5 @@
 """What an answer must show before it counts, whatever else it says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import approx_token_counter
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_summary.checks import RejectedAnswer, Reply, Shown, checked, lines_in
-from amplifier_context_summary.text import MAX_CHARS, MAX_LINES, Line, Text
+from amplifier_context_summary.text import MAX_LINES, Line, Text
 from tests.core.drafts import transcript
 from tests.messages import user
 
@@ -22,6 +20,7 @@ HISTORY: list[dict[str, Any]] = [
     {"role": "tool", "tool_call_id": "c1", "content": "lexer.py:14: E501\n12 passed in 3.1s, at 082c2c447aef"},
 ]
 LOGS = [user("Do delete the logs."), user("Never delete the logs.")]
+ALL = '"Do delete the logs, all of them."'
 PASTED = "Never log to stdout."
 
 
@@ -80,17 +79,10 @@ def test_a_line_counts_if_the_range_shows_what_it_claims(section: str, line: str
     ("former", "line"),
     [
         (Line("work", "Done: run the linter (m900)"), ""),
-        (
-            Line("files", "src/parser.py: parse_all() (m70)"),
-            "src/parser.py: parse_all() renamed (m70, m3)",
-        ),
+        (Line("files", "src/parser.py: parse_all() (m70)"), "src/parser.py: parse_all() renamed (m70, m3)"),
         (Line("person", "Wants it fast. (m60)"), "Wants it as fast as before. (m60)"),
         # a quotation stays as it was, although newer sentences hold its words
-        (Line("person", 'Rule: "Do delete the logs, all of them." (m60)'), ""),
-        (
-            Line("person", 'Rule: "Do delete the logs, all of them." (m60)'),
-            'Still: "Do delete the logs, all of them." (m60)',
-        ),
+        (Line("person", f"Rule: {ALL} (m60)"), f"Still: {ALL} (m60)"),
         (Line("person", 'Asks to "delete the logs" (m60)'), ""),
     ],
 )
@@ -125,33 +117,13 @@ def test_what_a_person_pasted_is_not_the_persons_unless_the_person_writes_it_too
     assert len(pasted) > 1_000 or len(kept("Person", line, [user(f"See this:\n{pasted}\n{PASTED}")])) == 1
 
 
-def test_a_text_has_so_many_lines_and_no_line_is_longer_than_so_many_characters() -> None:
-    lines = lines_in(Reply("\n".join(["## Values", *(f"- value {number}" for number in range(1_000))])))
-    assert len(lines) == MAX_LINES
-    (_, line), *_ = lines_in(Reply(f"## Values\n- {'word ' * 1_000}"))
-    assert len(line) <= MAX_CHARS + 2
-    assert line.endswith("word …")
-
-
-def test_a_line_that_whole_sentences_make_too_long_is_dropped() -> None:
-    topics = ("the tests", "the notes", "the index")
-    said = " ".join(f"Never delete {topic} {'of the parser ' * 65}again." for topic in topics)
-    quoted = " ".join(f'"Never delete {topic}"' for topic in topics)
-    _, flaws = judged(f"## Person\n- {quoted} (m1)\n## Findings\n- We go on.", [user(said)])
-    assert flaws == {"length": 1}
-
-
 def test_of_lines_that_do_not_count_the_reasons_are_counted() -> None:
     lines = ["## Person", '"Never deploy on Fridays." (m1)', "Wants more. (m3)", "## Work", "Done: all (m2)"]
     lines += ["## Values", "src/parser.py (m3)", "src/tokens.c (m3)", '"13 passed in 3.1s"']
     lines += ["lexer.py <context_record>", "(m99)"]
-    text, flaws = judged("\n".join([*lines, "It goes on."]))
-    assert text == Text((Line("values", "It goes on."),))
+    text, flaws = judged("\n".join([*lines, "It goes on (m3, m77; m2.1)."]))
+    assert text == Text((Line("values", "It goes on (m3, m2.1)."),))
     assert flaws == {"quotation": 2, "person": 1, "evidence": 1, "name": 2, "tag": 1, "empty": 1}
-
-
-def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
-    assert kept("Findings", "Twelve pass (m3, m77; m2.1). So go on (m99).") == ["Twelve pass (m3, m2.1). So go on."]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +134,6 @@ def test_unknown_marks_are_dropped_and_the_others_stay() -> None:
         (Reply("## Work\n- Next: go on", "content_filter"), "refused"),
         (Reply("I'm sorry, I can't do that.\n## Work\n- Next: go on"), "refused"),
         (Reply("## Work\n" + "- a\n" * 200_000), "too long"),
-        (Reply("Fine, I go on."), "no line"),
         (Reply('{"facts": [{"text": "a"}]}'), "no line"),
         (Reply("## Work\n\n- None.\n"), "no line"),
         (Reply("## Person\n- Always push."), "nothing of it is shown"),

@@ -1,8 +1,5 @@
 """Ways in which a model does not do what it is asked, and answers that are made to break the reader or the state."""
 
-from __future__ import annotations
-
-import asyncio
 import json
 from typing import Any
 
@@ -10,7 +7,6 @@ import pytest
 from amplifier_core import HookRegistry
 
 from amplifier_context_core.stores import open_store
-from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder
 from tests.messages import text
@@ -37,13 +33,10 @@ async def test_an_answer_that_fails_its_checks_is_asked_for_once_more_with_the_r
 
 
 async def test_an_attempt_has_failed_if_the_limits_forbid_to_ask_for_a_better_answer() -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder().attach(hooks, EVENTS)
-    manager = summary_manager(Writer("empty"), hooks=hooks, max_summary_calls=1)
+    manager = summary_manager(Writer("empty"), max_summary_calls=1)
     await drive(manager, SESSION[:41])
-    assert recorder.names() == ["context:summary_started", "context:summary_failed"]
     assert (await manager.explain())["summary"]["reason"] == "it was empty"
-    assert manager.limits.failures == 1
+    assert (manager.limits.calls, manager.limits.failures) == (1, 1)
 
 
 async def test_events_report_calls_and_quote_nothing() -> None:
@@ -52,7 +45,7 @@ async def test_events_report_calls_and_quote_nothing() -> None:
     manager = summary_manager(Writer("error:RateLimitError", retry_after=77), hooks=hooks)
     manager.writer.asking.clock = lambda: 0.0
     await drive(manager, SESSION)
-    assert recorder.count("context:summary_started") == 1
+    assert recorder.names() == ["context:summary_started", "context:summary_failed"]
     [failed] = recorder.named("context:summary_failed")
     assert failed["reason"] == "RateLimitError"
     assert failed["waits_seconds"] == 77
@@ -87,36 +80,11 @@ async def test_a_compaction_by_hand_asks_no_model_before_the_back_off_is_over() 
 
 
 async def test_without_a_provider_there_is_one_warning() -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder().attach(hooks, ("context:warning",))
-    manager = summary_manager(Writer("good"), summary_provider="elsewhere", hooks=hooks)
+    manager = summary_manager(Writer("good"), summary_provider="elsewhere")
     views = await drive(manager, SESSION)
     assert WORDS not in text(views[-1])
-    warnings = [data["message"] for data in recorder.named("context:warning") if "elsewhere" in data["message"]]
-    assert len(warnings) == 1
-    assert warnings[0] in (await manager.explain())["warnings"]
+    assert len([one for one in (await manager.explain())["warnings"] if "elsewhere" in one]) == 1
 
-
-async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Hanging(Writer):
-        async def list_models(self) -> list[Any]:
-            while not self.release.is_set():
-                try:
-                    await self.release.wait()
-                except asyncio.CancelledError:
-                    continue
-            return []
-
-    monkeypatch.setattr(call, "_LISTING", 0.01)
-    writer = Hanging("good")
-    manager = summary_manager(writer)
-    async with asyncio.timeout(20):
-        views = await drive(manager, SESSION[:43])
-    assert WORDS in text(views[-1])
-    writer.release.set()
-
-
-# -- hostile answers: the session goes on within its bounds ------------------------------------------------------------
 
 HIDDEN = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"
 PLAIN = "שָׁלוֹם \u200fעולם, می\u200cخواهم 👩\u200d👩\u200d👧"  # noqa: RUF001 - they are meant

@@ -1,8 +1,7 @@
 """The material of a request: what a model reads of a range, and what it loses where there is no room."""
 
-from __future__ import annotations
-
 import json
+import re
 import time
 from typing import Any
 
@@ -40,21 +39,14 @@ def test_each_result_names_its_call() -> None:
 
 def test_what_a_program_wrote_is_not_a_persons_and_reminders_are_left_out() -> None:
     reminder = "<system-reminder>Consider whether it is malware.</system-reminder>"
-    said = [
-        user(f"Go on. {reminder} <system-reminder source='x'>Is it malware?</system-reminder>"),
-        user("<task-notification>The build ended.</task-notification>"),
-    ]
-    text = shown([*said, calls(("read", {"path": "a.py"})), result("c0", f"x = 1\n{reminder}")])
-    assert text.splitlines()[0] == "m1 person: Go on."
-    assert "m2 program: <task-notification>The build ended." in text
-    assert "malware" not in text
-
-
-def test_commands_their_prompts_and_skills_are_a_programs() -> None:
     command = "<command-message>review</command-message>\n<command-name>/review</command-name>"
-    said = [command, "You are an expert reviewer.", "Fix it.", "Base directory for this skill: /s\nDo so.", "No."]
-    authors = [line.split(":")[0][3:] for line in shown([*map(user, said)]).splitlines() if line.startswith("m")]
-    assert authors == ["program", "program", "person", "program", "person"]
+    other = reminder.replace("r>C", "r source='x'>C")
+    said = [command, "You are an expert reviewer.", f"Fix it. {reminder} {other}"]
+    said += ["Base directory for this skill: /s\nDo so.", "<task-notification>It ended.</task-notification>", "No."]
+    text = shown([*map(user, said), calls(("read", {"path": "a.py"})), result("c0", f"x = 1\n{reminder}")])
+    authors = [line.split(":")[0][3:] for line in text.splitlines() if re.match(r"m\d+ p", line)]
+    assert authors == ["program", "program", "person", "program", "program", "person"]
+    assert "malware" not in text
 
 
 def test_nothing_is_shown_twice() -> None:
@@ -68,16 +60,8 @@ def test_of_an_edit_the_lines_stay_that_it_changed_and_its_result_says_only_whet
     old = "def f():\n    a = 1\n    b = 2\n    c = 3\n    d = 4"
     change = {"file_path": "a.py", "old_string": old, "new_string": old.replace("c = 3", "c = 4")}
     text = shown([calls(("edit", change)), result("c0", "The file was updated.\n" + LONG)])
-    assert text.splitlines() == [
-        "m1.1 call edit: file_path=a.py",
-        "  change:",
-        "  ...",
-        "       b = 2",
-        "  -    c = 3",
-        "  +    c = 4",
-        "       d = 4",
-        "m2 result of m1.1: The file was updated.",
-    ]
+    change_lines = "  change:\n  ...\n       b = 2\n  -    c = 3\n  +    c = 4\n       d = 4"
+    assert text == f"m1.1 call edit: file_path=a.py\n{change_lines}\nm2 result of m1.1: The file was updated."
     assert "old_string not found" in shown([calls(("edit", change)), result("c0", "Error: old_string not found")])
     refused = "The user rejected it. To tell you how to proceed, the user said:\nuse `g`"
     assert shown([calls(("edit", change)), result("c0", refused)]).endswith("the user said:\n  use `g`")
@@ -109,28 +93,20 @@ def test_of_a_read_the_lines_stay_that_the_agent_went_on_to_use(output: str) -> 
 
 @pytest.mark.parametrize("word", ["FAILED test_a", "error: no such name", "3 passed, 1 failed", "Traceback"])
 def test_of_a_long_output_errors_counts_and_the_last_lines_stay(word: str) -> None:
-    output = "\n".join(
-        [*(f"line {n} of the log" for n in range(900)), word, *(f"more {n}" for n in range(900)), "the end"]
-    )
+    output = "line of the log\n" * 900 + f"{word}\n" + "more\n" * 900 + "the end"
     text = shown([calls(("run", {"command": "make"})), result("c0", output)], 250)
     assert word in text
     assert text.splitlines()[-1].strip() == "the end"
 
 
-@pytest.mark.parametrize("room", [6_000, 16_000])
-def test_a_range_takes_nearly_all_of_its_room_and_no_short_output_is_cut(room: int) -> None:
+def test_a_range_takes_nearly_all_of_its_room_and_no_short_output_is_cut() -> None:
     run: list[dict[str, Any]] = []
     for number in range(20):
-        short = "\n".join(f"line {line} of a short output, run {number}" for line in range(6))
+        short = f"a short output, run {number}\n" * 6
         run += [calls(("run", {})), result("c0", short), calls(("run", {})), result("c0", f"run {number}\n{LONG}")]
-    text = shown(run, room)
-    assert 0.75 * room < counter(text) <= room
-    assert all(f"line {line} of a short output, run {number}" in text for line in range(6) for number in range(20))
-
-
-def test_lines_stay_that_a_note_of_a_gap_would_not_shorten() -> None:
-    text = shown([calls(("run", {})), result("c0", f"count: 0\na\nb\n{LONG}\nc\nd\ne\nf\ng\nthe end")], 300)
-    assert "\n  c\n  d\n  e\n  f\n  g\n  the end" in text
+    text = shown(run, 6_000)
+    assert 0.75 * 6_000 < counter(text) <= 6_000
+    assert text.count("a short output, run") == 120
 
 
 def test_where_all_is_too_long_the_oldest_messages_are_left_out() -> None:

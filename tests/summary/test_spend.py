@@ -1,20 +1,17 @@
 """What summaries may cost, across processes too: no report and no failure is a way around the limits."""
 
-from __future__ import annotations
-
-import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from amplifier_core import ChatRequest, HookRegistry, HookResult
 
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores import MemoryStore
-from amplifier_context_summary.config import SummaryConfig
+from amplifier_context_summary.config import SummaryConfig, load_summary_config
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
-from tests.summary.scripted import HeldBack, Message, Provider, drive, good, summary_manager, until_asked, view_of
+from tests.summary.scripted import HeldBack, Provider, drive, good, reply, summary_manager, until_asked, view_of
 from tests.writers import ERRORS, Writer
 
 pytestmark = pytest.mark.kernel
@@ -24,28 +21,21 @@ SHARE = 0.6
 # Errors of a request that the provider refused, so that it costs nothing.
 FREE = {"RateLimitError", "QuotaExceededError", "AuthenticationError", "AccessDeniedError", "ContextLengthError"}
 FREE |= {"InvalidRequestError", "NotFoundError", "ConfigurationError"}
-IMPLAUSIBLE: dict[str, object] = {
-    "zero": SimpleNamespace(input_tokens=0, output_tokens=0),
-    "negative": SimpleNamespace(input_tokens=-5, output_tokens=-5),
-    "text": SimpleNamespace(input_tokens="4000", output_tokens="90"),
-    "too large": SimpleNamespace(input_tokens=10**400, output_tokens=90),
-    "no input": {"input_tokens": None, "cache_read_tokens": 10**9},
-}
+IMPLAUSIBLE = (
+    SimpleNamespace(input_tokens=0, output_tokens=0),
+    SimpleNamespace(input_tokens=-5, output_tokens=-5),
+    SimpleNamespace(input_tokens="4000", output_tokens="90"),
+    SimpleNamespace(input_tokens=10**400, output_tokens=90),
+    {"input_tokens": None, "cache_read_tokens": 10**9},
+)
 
 
-class Reporting(Provider):
+def reporting(usage: object) -> Provider:
     """A provider that reports the same usage for each answer, whatever it is."""
-
-    def __init__(self, usage: object) -> None:
-        super().__init__(good)
-        self._usage = usage
-
-    async def complete(self, request: ChatRequest, **kwargs: Any) -> Any:
-        self.requests.append(request)
-        return SimpleNamespace(content=good(request, len(self.requests)), finish_reason="stop", usage=self._usage)
+    return Provider(lambda request, number: reply(good(request, number)).model_copy(update={"usage": usage}))
 
 
-async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any) -> Any:
+async def spent(provider: Any, messages: list[Any] = SESSION, **config: Any) -> Any:
     """The manager of a session at its end; no back-off lasts from one request to the next."""
     keys: dict[str, Any] = {"summary_spend": SHARE, "summary_output": 400, **config}
     manager = summary_manager(provider, **keys)
@@ -57,18 +47,14 @@ async def spent(provider: Any, messages: list[Message] = SESSION, **config: Any)
     return manager
 
 
-async def test_an_implausible_report_costs_what_no_report_costs() -> None:
-    unreported = (await spent(Reporting(None), SESSION[:91])).limits
-    assert unreported.calls > 1
+async def test_a_call_costs_what_its_provider_reports_and_an_implausible_report_what_no_report_costs() -> None:
+    unreported = (await spent(reporting(None), ONE_CALL)).limits
     assert unreported.summary_cost > 1_000
-    for name, usage in IMPLAUSIBLE.items():
-        reported = (await spent(Reporting(usage), SESSION[:91])).limits
-        assert (reported.calls, reported.summary_cost) == (unreported.calls, unreported.summary_cost), name
-
-
-async def test_a_call_costs_what_its_provider_reports() -> None:
-    manager = await spent(Reporting(SimpleNamespace(input_tokens=20_000, output_tokens=5_000)), ONE_CALL)
-    assert manager.limits.summary_cost == 20_000 + 5 * 5_000
+    for usage in IMPLAUSIBLE:
+        reported = (await spent(reporting(usage), ONE_CALL)).limits
+        assert (reported.calls, reported.summary_cost) == (unreported.calls, unreported.summary_cost), usage
+    reported = (await spent(reporting(SimpleNamespace(input_tokens=20_000, output_tokens=5_000)), ONE_CALL)).limits
+    assert reported.summary_cost == 20_000 + 5 * 5_000
 
 
 @pytest.mark.parametrize("kind", ["broken", "cancelled", "nothing", *(f"error:{name}" for name in ERRORS)])
@@ -80,56 +66,37 @@ async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_ref
     assert cost == 0 or cost > 1_000
 
 
-async def priced(price: float, messages: list[Message], **config: Any) -> tuple[Any, Writer]:
-    """The manager of a session at its end, and the writer that it asked, at a price in that of the session's model."""
-    own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
-    manager = summary_manager(None, summary_provider="writer", **config)
-    manager.writer.providers = lambda: {"own": own, "writer": writer}
-    await drive(manager, messages, own)
-    return manager, writer
-
-
-async def test_by_default_a_cheaper_model_lowers_the_bill_but_a_share_of_the_config_is_the_money_of_any() -> None:
-    session = work(480, output=300)
-    default, _ = await priced(0.2, session, summary_spend=None)
-    given, _ = await priced(0.2, session[:401], summary_spend=0.12)
-    assert default.limits.calls >= 1
-    assert 0.015 < default.limits.summary_cost / default.limits.session_cost <= 0.024
-    assert 0.06 < given.limits.summary_cost / given.limits.session_cost <= 0.12
-    for manager in (default, given):
-        assert manager.limits.calls <= 1.2 * manager.compactor.compactions
-
-
 async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_both_models() -> None:
     async def read(price: float, **config: Any) -> int:
-        _, writer = await priced(price, ONE_CALL, **config)
+        own, writer = Writer(name="own", pricing=(1.0, 5.0)), Writer(pricing=(price, 5 * price))
+        manager = summary_manager(None, summary_provider="writer", **config)
+        manager.writer.providers = lambda: {"own": own, "writer": writer}
+        await drive(manager, ONE_CALL, own)
         return len(str(writer.asked[0].messages[1].content))
 
-    assert await read(0.2) > await read(1.0) > await read(3.0)
+    assert await read(0.2) > await read(3.0)
     assert await read(0.2) > await read(0.2, summary_input=500)
 
 
-@pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "broken", "empty", "cancelled"])
+@pytest.mark.parametrize("kind", ["error:ProviderUnavailableError", "empty", "cancelled"])
 async def test_a_provider_that_never_answers_takes_no_more_than_the_share(kind: str) -> None:
     writer = Writer(kind)
     manager = await spent(writer, max_summary_calls=1_000)
-    limits = manager.limits
-    assert limits.calls > 1
-    assert limits.summary_cost <= SHARE * limits.session_cost + 4_000, "one call more than the share, at most"
+    assert manager.limits.calls > 1
+    assert manager.limits.summary_cost <= SHARE * manager.limits.session_cost + 4_000, "at most one call more"
 
 
 async def test_a_request_costs_its_estimate_until_a_plausible_report_however_often_its_view_is_asked_for() -> None:
     manager = summary_manager(None)
     await drive(manager, SESSION[:21])
     estimated = manager.limits.session_cost
-    assert estimated > 0
     for tokens in (0, 1, 100, 100_000_000):
         await view_of(manager)
         manager.on_response(Response(usage=Usage(tokens)))
         assert manager.limits.session_cost == estimated
     manager.on_response(Response(usage=Usage(6_000)))
     reported = manager.limits.session_cost
-    assert reported > 6_000
+    assert estimated != reported > 6_000
     await view_of(manager)
     assert manager.limits.session_cost == reported
 
@@ -143,10 +110,7 @@ async def test_only_the_first_call_by_hand_need_not_be_earned() -> None:
     await drive(manager, SESSION[27:61])
     await manager.compact()
     assert len(provider.requests) == 1
-    assert (await manager.explain())["summary"]["reason"] == "summary_spend"
 
-
-# -- in the next process, and by the clock -----------------------------------------------------------------------------
 
 NOW = 1_800_000_000.0
 
@@ -169,6 +133,15 @@ async def test_a_resumed_session_has_made_the_calls_of_the_process_before(kind: 
     assert again.limits.summary_cost == first.limits.summary_cost
 
 
+@pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
+def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
+    made = Limits(session_cost=1e6)
+    made.failed(NOW, 100.0)
+    assert made.refusal(SummaryConfig(summary_spend=0.1), now, 10) == ""
+    made.failed(now)
+    assert 0 < made.waits(now) <= 3_600
+
+
 async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
     store, provider = MemoryStore(), HeldBack()
     first = summary_manager(provider, store=store)
@@ -180,46 +153,16 @@ async def test_a_call_that_the_end_of_a_process_cancels_is_paid() -> None:
     assert again.limits.summary_cost > 1_000
 
 
-async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
-    """A handler may hang or end the process."""
-    store, hooks, waits = MemoryStore(), HookRegistry(), list[bool]()
-
-    async def look(event: str, data: dict[str, Any]) -> HookResult:
-        saved = json.loads(await store.load_checkpoint("s") or b"{}")
-        waits.append(saved["extra"]["context-summary"]["limits"]["failures"] > 0)
-        return HookResult(action="continue")
-
-    hooks.register("context:summary_failed", look, 0, name="test")
-    manager = summary_manager(Writer("error:ProviderUnavailableError"), store=store, hooks=hooks)
-    await drive(manager, SESSION[:41])
-    await manager.close()
-    assert waits == [True]
+def test_a_forked_call_of_former_versions_is_refused() -> None:
+    with pytest.raises(ConfigError, match="leave the key out"):
+        load_summary_config({"summary_call": "fork"})
 
 
-def limits() -> Limits:
-    made = Limits(session_cost=1e6)
-    made.begin(NOW, 10)
-    made.summary_cost += 50.0
-    made.failed(NOW, 100.0)
-    return made
-
-
-@pytest.mark.parametrize(
-    "saved",
-    [None, 5, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}, {"not_before": "soon"}],
-)
+@pytest.mark.parametrize("saved", [None, [], {"calls": -1}, {"session_cost": float("nan")}, {"recent": [[1]]}])
 def test_saved_limits_that_make_no_sense_are_left_out(saved: object) -> None:
     made = Limits()
     made.restore(saved)
     assert made == Limits()
-
-
-@pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
-def test_a_clock_that_was_set_makes_no_session_wait_for_ever(now: float) -> None:
-    made = limits()
-    assert made.refusal(SummaryConfig(summary_spend=0.1), now, 10) == ""
-    made.failed(now)
-    assert 0 < made.waits(now) <= 3_600
 
 
 def test_the_tokens_of_calls_leave_room_for_the_longest_answer_of_the_next_one() -> None:

@@ -1,7 +1,5 @@
 """A session with each kind of model that writes summaries, and with each kind that does not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import dataclass, field
@@ -11,30 +9,26 @@ import pytest
 from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, count_tokens, load_config
-from amplifier_context_testing import EventRecorder, check_request, coding_session
+from amplifier_context_summary.asking import EVENTS
+from amplifier_context_testing import EventRecorder, checked, coding_session
 from amplifier_context_testing.summaries import asked
+from tests.messages import says, user
 from tests.summary.scripted import BUDGET, OFTEN, summary_manager
 from tests.timers import timers_of
 from tests.writers import CLAIMED_TASK, FAILING, INJECTED_RULE, INVENTED_FILE, INVENTED_QUOTE, Writer
 
 pytestmark = pytest.mark.kernel
 TASK = "amplifier-context-summary"  # what the manager names its background task
-EVENTS = ("context:summary_started", "context:summary_finished", "context:summary_failed")
 CONFIG: dict[str, Any] = {"token_counter": "heuristic", "max_tokens": BUDGET, **OFTEN}
-FIRST: list[dict[str, Any]] = [
-    {"role": "user", "content": "Rename the module. Never touch the generated files in build/out."},
-    {"role": "assistant", "content": "I think that all of it is done."},
-    {"role": "user", "content": "It is not. Go on."},
-]
+RULE = "Never touch the generated files in build/out."
+FIRST = [user(f"Rename the module. {RULE}"), says("I think that all of it is done."), user("It is not. Go on.")]
 
 
 @dataclass
 class Course:
-    """What happened in a session.
+    """What happened in a session: its views as they would go over the wire, and events of summaries.
 
     Attributes:
-        views: as they would go over the wire.
-        events: of summaries and compactions.
         timers: how often each request waited for something with a time limit, such as a handler of an event.
         asked: numbers of the requests after which a model was asked.
         explained: what `explain` returned at the end, before the session was closed.
@@ -46,10 +40,6 @@ class Course:
     asked: list[int] = field(default_factory=list[int])
     explained: dict[str, Any] = field(default_factory=dict[str, Any])
 
-    @property
-    def text(self) -> str:
-        return "\n".join(self.views)
-
 
 async def course(writer: Writer | None, *, messages: int = 60, **config: Any) -> Course:
     """Replay a session, with a view before each answer of the agent; without a writer its chapters are the digest's.
@@ -57,7 +47,7 @@ async def course(writer: Writer | None, *, messages: int = 60, **config: Any) ->
     A slow writer answers after the last request.
     """
     done, hooks = Course(), HookRegistry()
-    done.events.attach(hooks, (*EVENTS, "context:compaction"))
+    done.events.attach(hooks, EVENTS)
     manager: Any = ContextManager(load_config(CONFIG), hooks=hooks)
     if writer:
         manager = summary_manager(writer, hooks=hooks, **CONFIG, **config)
@@ -65,8 +55,7 @@ async def course(writer: Writer | None, *, messages: int = 60, **config: Any) ->
         if message["role"] == "assistant":
             calls = len(writer.asked) if writer else 0
             with timers_of(asyncio.current_task()) as timers:
-                view = await manager.get_messages_for_request()
-            assert check_request(view) == []
+                view = checked(await manager.get_messages_for_request())
             assert count_tokens(view) <= BUDGET
             done.views.append(json.dumps(view, ensure_ascii=False))
             done.timers.append(len(timers))
@@ -92,9 +81,7 @@ def digest() -> Course:
 
 
 @pytest.mark.parametrize("kind", [*(kind for kind in FAILING if ":" not in kind), "slow", "error:RateLimitError"])
-async def test_without_a_summary_in_time_the_views_are_the_digests_and_no_request_waits(
-    kind: str, digest: Course
-) -> None:
+async def test_without_a_summary_in_time_views_are_the_digests_and_no_request_waits(kind: str, digest: Course) -> None:
     writer = Writer(kind)
     done = await course(writer)
     assert writer.asked
@@ -111,21 +98,20 @@ async def test_a_good_summary_is_in_the_chapters_beside_the_digests_index(digest
     assert done.events.count("context:summary_failed") == 0
     assert done.views != digest.views
     assert done.timers == digest.timers
-    assert "Wants: Rename the module." in done.text
-    assert "Never touch the generated files in build/out." in done.views[-1]
+    assert "Wants: Rename the module." in str(done.views)
+    assert all(RULE in view for view, plain in zip(done.views, digest.views, strict=True) if RULE in plain)
+    assert RULE in done.views[-1]
     chapters = done.explained["summary"]["chapters"]
     written = [chapter for chapter in chapters if chapter["writer"] == "writer-good"]
     assert written
     assert all(chapter["cost"] > 0 and chapter["messages_since"] > 0 for chapter in written)
-    assert {chapter["writer"] for chapter in chapters} <= {"writer-good", "digest"}
 
 
-async def test_a_call_beyond_its_time_limit_is_cancelled_and_the_digest_goes_on(digest: Course) -> None:
+async def test_a_call_beyond_its_time_limit_is_cancelled() -> None:
     writer = Writer("never")
     done = await course(writer, summary_timeout=0.001)
     assert writer.cancelled == len(writer.asked) >= 1
     assert {data["reason"] for data in done.events.named("context:summary_failed")} == {"timeout"}
-    assert done.views == digest.views
 
 
 @pytest.mark.parametrize(
@@ -141,30 +127,18 @@ async def test_what_a_model_invents_claims_or_forges_reaches_no_view(kind: str, 
     writer = Writer(kind)
     done = await course(writer)
     assert writer.answered
-    assert [one for one in invented if one in done.text] == []
+    assert [one for one in invented if one in str(done.views)] == []
     for view in done.views:
         assert view.count("<context_record>") == view.count("</context_record>")
 
 
-async def test_what_is_open_is_shown_where_no_newer_round_was_folded_but_no_task_is_done_by_a_claim() -> None:
-    done = await course(Writer("claiming"), summary_background=False)
-    assert "Write the changelog." in done.text
-    assert CLAIMED_TASK not in done.text
-
-
-async def test_each_range_has_a_quarter_of_the_threshold_or_waits_for_more() -> None:
-    writer, threshold = Writer("good"), 0.92 * BUDGET
-    await course(writer, messages=240, max_summary_calls=1_000, max_summary_tokens=10**9)
+async def test_the_money_is_spread_over_the_session_and_each_range_has_a_quarter_of_the_threshold() -> None:
+    """A first call takes no more than what the session has earned, so that later ones are not starved by it."""
+    writer = Writer("good")
+    done = await course(writer, messages=240, summary_spend=0.3)
     said = [*FIRST, *list(coding_session(240, seed=7))[1:]]  # m1 is the first
     spans = [(int(one.first[1:]), int(one.last[1:])) for request in writer.asked if (one := asked(request))]
-    ranges = [count_tokens(said[first - 1 : last]) for first, last in spans]
-    assert len(ranges) >= 20
-    assert min(ranges) >= threshold / 4
-
-
-async def test_the_money_is_spread_over_the_session() -> None:
-    """A first call takes no more than what the session has earned, so that later ones are not starved by it."""
-    done = await course(Writer("good"), messages=240, summary_spend=0.3)
+    assert min(count_tokens(said[first - 1 : last]) for first, last in spans) >= 0.92 * BUDGET / 4
     assert len(done.asked) >= 3
     assert done.asked[-1] > 0.6 * len(done.views)
     for data in done.events.named("context:summary_finished"):
