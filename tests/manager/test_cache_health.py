@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,7 @@ from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from tests.manager.reporting import KEY, Reporting, provider
 from tests.managers import ToolHost, ask, feed, new_manager
-from tests.messages import Message, rounds, size, work
+from tests.messages import rounds, says, size, system, user, work
 
 BUDGET = 16_000
 ANTHROPIC, OPENAI = ("anthropic", "claude-opus-5"), ("openai", "gpt-5.6")
@@ -28,40 +28,33 @@ ANTHROPIC, OPENAI = ("anthropic", "claude-opus-5"), ("openai", "gpt-5.6")
 class Loop:
     """A loop that asks a provider, whose cache is one of the lab's models, and reports its usage."""
 
-    def __init__(self, cache: str, key: tuple[str, str] = ANTHROPIC, hooks: Any = None, **config: Any) -> None:
-        self.manager: ContextManager = new_manager(hooks=hooks, **config)
+    def __init__(self, cache: str, key: tuple[str, str] = ANTHROPIC, hooks: Any = None) -> None:
+        self.manager: ContextManager = new_manager(hooks=hooks)
         self.cache: Cache = caches()[cache]
         self.scale = TokenScale()
         self.provider = SimpleNamespace(name=key[0], default_model=key[1])
-        self.budget = BUDGET
         self.now = 0.0
         self.number = 0
 
     async def ask(self) -> None:
-        view = await self.manager.get_messages_for_request(self.budget, self.provider)
+        view = await self.manager.get_messages_for_request(BUDGET, self.provider)
         bill = self.cache.bill(Request.of(view, self.scale), self.now)
         usage = Usage(bill.read + bill.fresh, 10, bill.read, bill.written)
         self.manager.on_response(Response("m", self.provider.name, usage, "stop", None))
 
     async def work(self, number: int, output: int = 2_400) -> Loop:
-        if not self.number:
-            await feed(self.manager, [{"role": "system", "content": "Be careful."}, *work(1, output=output)])
-        for _ in range(number):
-            self.number += 1
-            called, answered = rounds(1, start=self.number, output=output)
+        await feed(self.manager, [system(), *work(1, output=output)])
+        for start in range(1, number + 1):
             await self.ask()
-            await feed(self.manager, [called, answered])
+            await feed(self.manager, rounds(1, start=start, output=output))
         return self
-
-    async def health(self) -> dict[str, Any]:
-        return await self.manager.cache_health()
 
 
 async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_named_once() -> None:
     hooks = HookRegistry()
     recorder = EventRecorder(hooks, ["context:warning"])
     loop = await Loop("anthropic", hooks=hooks).work(140)
-    health = await loop.health()
+    health = await loop.manager.cache_health()
     assert (await loop.manager.explain())["compactions"] > 2
     assert SETTING in health["advice"]
     assert health["breaks"]["provider setting"] > 2
@@ -69,13 +62,13 @@ async def test_the_trap_of_provider_anthropic_is_recognised_and_the_setting_name
     assert len(warnings) == 1
     assert SETTING in warnings[0]["message"]
     await loop.manager.clear()
-    assert await loop.health() == await new_manager().cache_health(), "a cleared session begins again"
+    assert await loop.manager.cache_health() == await new_manager().cache_health(), "a cleared session begins again"
 
 
 @pytest.mark.parametrize(("cache", "key"), [("declared", ANTHROPIC), ("prefix", ANTHROPIC), ("openai", OPENAI)])
 async def test_no_other_cache_and_no_other_provider_is_taken_for_it(cache: str, key: tuple[str, str]) -> None:
     loop = await Loop(cache, key).work(140)
-    health = await loop.health()
+    health = await loop.manager.cache_health()
     assert (await loop.manager.explain())["compactions"] > 2
     assert health["advice"] == ""
     assert "provider setting" not in health["breaks"]
@@ -85,64 +78,40 @@ async def test_no_other_cache_and_no_other_provider_is_taken_for_it(cache: str, 
     assert not any("cache" in warning for warning in (await loop.manager.explain())["warnings"])
 
 
-CHANGES: list[tuple[str, Callable[[Loop], Any]]] = [
-    ("changed system prompt", lambda loop: loop.manager.set_system_prompt_factory(prompt("Another."))),
-    (
-        "changed tools",
-        lambda loop: setattr(loop.manager.requests, "host", ToolHost(lambda: {"t": SimpleNamespace(name="t")})),
-    ),
-    ("other provider or model", lambda loop: setattr(loop, "provider", SimpleNamespace(name="openai"))),
-    ("cold cache", lambda loop: later(loop, 3_000)),
-    ("edited history", lambda loop: edit(loop)),
-]
-
-
-def prompt(text: str) -> Any:
-    async def factory() -> str:
-        return text
-
-    return factory
-
-
-async def later(loop: Loop, seconds: float) -> None:
+async def later(loop: Loop) -> None:
     """A message that comes later; the cache forgets in the meantime."""
-    await feed(loop.manager, [{"role": "assistant", "content": "Done."}])
-    history = loop.manager.snapshot()
-    then = datetime.fromisoformat(history[len(history) - 1].completed)
-    stamp = (then + timedelta(seconds=seconds)).isoformat(timespec="milliseconds")
-    loop.now += seconds
-    await loop.manager.add_message({"role": "user", "content": "Go on.", "metadata": {"timestamp": stamp}})
+    await feed(loop.manager, [says()])
+    then = datetime.fromisoformat(loop.manager.snapshot()[-1].completed) + timedelta(seconds=3_000)
+    loop.now += 3_000
+    await loop.manager.add_message(user(metadata={"timestamp": then.isoformat(timespec="milliseconds")}))
 
 
-async def edit(loop: Loop) -> None:
-    messages: list[Message] = await loop.manager.get_messages()
-    await loop.manager.set_messages([*messages[:2], {"role": "user", "content": "Edited."}, *messages[4:]])
+async def other_tools(loop: Loop) -> None:
+    loop.manager.requests.host = ToolHost(lambda: {"t": SimpleNamespace(name="t")})
 
 
-@pytest.mark.parametrize(("reason", "change"), CHANGES, ids=[reason for reason, _ in CHANGES])
-async def test_each_change_is_named_as_what_it_is(reason: str, change: Callable[[Loop], Any]) -> None:
+async def other_provider(loop: Loop) -> None:
+    loop.provider = SimpleNamespace(name="openai")
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [("changed tools", other_tools), ("other provider or model", other_provider), ("cold cache", later)],
+)
+async def test_each_change_is_named_as_what_it_is(reason: str, change: Callable[[Loop], Awaitable[None]]) -> None:
+    """Other ones are in test_events.py."""
     loop = await Loop("declared").work(12)
-    changed = change(loop)
-    if changed is not None:
-        await changed
+    await change(loop)
     await loop.ask()
-    await feed(loop.manager, [{"role": "assistant", "content": "Yes."}])
-    assert (await loop.health())["breaks"] == {reason: 1}
-    assert reason in (await loop.health())["line"]
-
-
-async def test_a_view_of_another_budget_is_named_as_that() -> None:
-    loop = await Loop("declared").work(40)
-    before = (await loop.health())["breaks"]
-    for budget in (4 * BUDGET, BUDGET):
-        loop.budget = budget
-        await loop.work(1)
-    assert (await loop.health())["breaks"] == {**before, "other budget": 2}
+    await feed(loop.manager, [says()])
+    health = await loop.manager.cache_health()
+    assert health["breaks"] == {reason: 1}
+    assert reason in health["line"]
 
 
 async def test_memory_is_bounded_and_sums_are_not_cut() -> None:
     loop = await Loop("declared").work(150, output=40)
-    health = await loop.health()
+    health = await loop.manager.cache_health()
     assert (health["requests"], len(health["recent"])) == (150, 100)
     assert [row["request"] for row in health["recent"]] == [*range(51, 151)]
 
@@ -156,7 +125,7 @@ async def test_what_providers_report_is_summed_up_in_a_line_however_little_or_im
     ):
         await manager.get_messages_for_request(BUDGET)
         manager.on_response(Response("m", "p", usage, "stop", None))
-        await feed(manager, [{"role": "assistant", "content": "Yes."}])
+        await feed(manager, [says()])
         assert (await manager.cache_health())["line"].startswith(line)
         assert (await manager.explain())["cache"] == (await manager.cache_health())["line"]
 
@@ -171,7 +140,7 @@ async def test_a_side_call_between_view_and_answer_is_not_counted(running: Repor
     await running.respond(150)  # a session's name, made up meanwhile
     await running.respond(size(view) + 3_000)
     await running.respond(90)  # a check whether the goal is met
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    await running.manager.add_message(says())
     assert running.known.reports == 1
     assert running.known.offset == pytest.approx(3_000, rel=0.05)
     counted = size(await ask(running.manager, None, running.asked_for))
@@ -188,7 +157,7 @@ async def test_a_report_that_cannot_be_of_the_view_teaches_nothing(running: Repo
         view = await ask(running.manager, None, running.asked_for)
         assert size(view) > 10 * 150
         await running.respond(tokens, **more)
-        await running.manager.add_message({"role": "assistant", "content": "Yes."})
+        await running.manager.add_message(says())
         assert running.known.reports == 0, more
 
 
@@ -209,8 +178,7 @@ async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_t
     """As microsoft/amplifier #320 has it: 735,000 characters, and each retry was refused as the request before."""
     call, result = rounds(1)
     giant = {**result, "content": "".join(f"row {number}: {number * 7919:09d}\n" for number in range(33_000))[:735_000]}
-    messages = [{"role": "user", "content": "Read the table."}, call, giant]
-    messages += [] if newest else [{"role": "assistant", "content": "I read it."}]
+    messages = [user("Read the table."), call, giant, *([] if newest else [says("I read it.")])]
     running = await Reporting().mounted(messages)
     running.asked_for = provider(window=400_000)
     sizes: list[int] = []
@@ -240,7 +208,7 @@ async def test_an_assistants_entry_carries_what_the_event_says_but_where_the_mes
     for metadata in ({}, own):
         await ask(running.manager, None, running.asked_for)
         await running.respond(5_000, finish_reason="stop", usage={"cache_read_tokens": 400, "cache_write_tokens": 30})
-        await running.manager.add_message({"role": "assistant", "content": "Yes.", "metadata": metadata})
+        await running.manager.add_message(says(metadata=metadata))
         answers.append(running.manager.snapshot()[-1].response)
     assert answers[0] == Response("model-1", "anthropic", Usage(5_000, 7, 400, 30), "stop")
     assert (answers[1].model, answers[1].provider, answers[1].error) == ("model-2", "anthropic", "cut off")
@@ -251,5 +219,5 @@ async def test_after_the_session_nothing_is_heard_any_more(running: Reporting) -
     await ask(running.manager, None, running.asked_for)
     await running.cleanup()
     await running.respond(9)
-    await running.manager.add_message({"role": "assistant", "content": "Yes."})
+    await running.manager.add_message(says())
     assert running.known.reports == 0
