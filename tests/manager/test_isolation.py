@@ -18,16 +18,11 @@ BUDGET = 4_000
 
 def vandalise(value: Any) -> None:
     """Change every dict and every list in there, however deep."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        vandalise(item)
     if isinstance(value, dict):
-        for item in list(value.values()):
-            vandalise(item)
-        for key in list(value):
-            if not isinstance(value[key], (dict, list)):
-                value[key] = "VANDALISED"
-        value["VANDALISED"] = True
+        value.update(dict.fromkeys([*value, "VANDALISED"], "VANDALISED"))
     elif isinstance(value, list):
-        for item in value:
-            vandalise(item)
         value.append("VANDALISED")
 
 
@@ -55,14 +50,6 @@ async def test_messages_that_went_in_stay_as_they_are_and_may_be_changed(put: st
     assert digest(await manager.get_messages()) == history
 
 
-async def view(manager: ContextManager) -> list[Message]:
-    return await manager.get_messages_for_request(BUDGET)
-
-
-async def retained(manager: ContextManager) -> list[Message]:
-    return await manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET)
-
-
 async def snapshot(manager: ContextManager) -> list[Message]:
     """Messages of a snapshot, by each way to reach them."""
     one = manager.snapshot()
@@ -71,40 +58,33 @@ async def snapshot(manager: ContextManager) -> list[Message]:
     return [*(entry.message for entry in one), one[0].message, one[-1].message, one[1:3][0].message, found.message]
 
 
-async def report(manager: ContextManager) -> list[dict[str, Any]]:
+async def report(manager: ContextManager) -> dict[str, Any]:
     found = await manager.explain()
     found.pop("summary", None)  # what each request adds to the money of summaries
-    return [found]
+    return found
 
 
 Get = Callable[[ContextManager], Awaitable[Any]]
 
-# Of views and the history it is a law.
-OUT: dict[str, tuple[int, dict[str, Any], Get]] = {
-    "merged view": (1, {"merge_consecutive": True}, view),
-    "retained view": (60, {}, retained),
-    "snapshot": (2, {}, snapshot),
-    "original": (2, {}, lambda manager: manager.recall("m3")),
-    "report": (60, {}, report),
-}
 
-
-@pytest.mark.parametrize("name", OUT)
-async def test_what_came_out_may_be_changed(name: str) -> None:
-    rounds, config, get = OUT[name]
-    manager = await feed(new_manager(**config), [*every_shape(), *work(rounds)])
-
-    async def prompt() -> str:
-        return "From the factory."
-
-    await manager.set_system_prompt_factory(prompt)
-    history, shown = digest(await manager.get_messages()), digest(await view(manager))
+@pytest.mark.parametrize(
+    ("rounds", "get"),
+    [  # of views and the history it is a law
+        (60, lambda manager: manager.request_retention(retain_contents=["Do the work."], token_budget=BUDGET)),
+        (2, snapshot),
+        (2, lambda manager: manager.recall("m3")),
+        (60, report),
+    ],
+)
+async def test_what_came_out_may_be_changed(rounds: int, get: Get) -> None:
+    manager = await feed(new_manager(merge_consecutive=True), [*every_shape(), *work(rounds)])
+    history, shown = digest(await manager.get_messages()), digest(await ask(manager, BUDGET))
     got = await get(manager)
     before = deepcopy(got)
     vandalise(got)
     assert await get(manager) == before
     assert digest(await manager.get_messages()) == history
-    assert digest(await view(manager)) == shown
+    assert digest(await ask(manager, BUDGET)) == shown
 
 
 async def test_the_payload_of_an_event_and_what_compact_reports_may_be_changed() -> None:
@@ -145,20 +125,21 @@ async def test_a_child_starts_from_its_parents_checkpoint_if_its_history_begins_
         assert (await child.explain())["compactions"] == compactions
 
 
-REGISTERED: dict[str, Get] = {
-    "short form": lambda manager: manager.compact_summary("call_3", "PRIVATE"),
-    "pin": lambda manager: manager.pin("m5"),
-    "focus": lambda manager: manager.compact("PRIVATE"),
-}
-
-
-@pytest.mark.parametrize("what", REGISTERED)
-async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(what: str) -> None:
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
+        lambda manager: manager.pin("m5"),
+        lambda manager: manager.compact("PRIVATE"),
+    ],
+    ids=["short form", "pin", "focus"],
+)
+async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(register: Get) -> None:
     stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
     messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
     first, second = new_manager(session_id="a"), new_manager(session_id="b")
     await first.set_messages(messages)
-    await REGISTERED[what](first)
+    await register(first)
     await ask(first, BUDGET)
     assert first.compactor.compactions
     await second.set_messages(messages)

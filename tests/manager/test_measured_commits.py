@@ -8,13 +8,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.view import shared_cache
 from tests.authors import make_manager
 from tests.manager.measured import BUDGET, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import text, work
+from tests.messages import text, user, work
 
 
 async def pending(number: int = 40, hooks: Any = None, **more: Any) -> tuple[ContextManager, dict[str, Any], bytes]:
@@ -45,24 +46,21 @@ async def test_a_commit_that_is_cancelled_or_rolled_back_while_it_waits_changes_
 
 
 async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved() -> None:
-    class Slow:
-        def __init__(self) -> None:
-            self.entered, self.leave = asyncio.Event(), asyncio.Event()
+    hooks, entered, leave = HookRegistry(), asyncio.Event(), asyncio.Event()
 
-        async def emit(self, event: str, data: dict[str, Any]) -> None:
-            if event == "context:compaction":
-                self.entered.set()
-                await self.leave.wait()
+    async def slow(event: str, data: dict[str, Any]) -> None:
+        entered.set()
+        await leave.wait()
 
-    hooks = Slow()
+    hooks.register("context:compaction", slow, 0, name="slow")
     manager, result, _ = await pending(hooks=hooks)
     task = asyncio.create_task(result["transaction"].commit())
-    await hooks.entered.wait()
+    await entered.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     result["transaction"].rollback()
-    hooks.leave.set()
+    leave.set()
     assert await result["transaction"].commit() is True
     await manager.close()
     assert (await manager.explain())["compactions"] == 1
@@ -72,20 +70,17 @@ async def shortened(manager: ContextManager) -> None:
     await manager.set_messages((await manager.get_messages())[:-4])
 
 
-EDITS: dict[str, Callable[[ContextManager], Awaitable[object]]] = {
-    "set_messages": shortened,
-    "clear": lambda manager: manager.clear(),
-    "forget": lambda manager: manager.forget(containing="file 39: "),
-}
-
-
-@pytest.mark.parametrize("edit", EDITS)
-async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent_and_brings_nothing_back(edit: str) -> None:
+@pytest.mark.parametrize(
+    "edit", [shortened, ContextManager.clear, lambda manager: manager.forget(containing="file 39: ")]
+)
+async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent_and_brings_nothing_back(
+    edit: Callable[[ContextManager], Awaitable[object]],
+) -> None:
     manager, result, _ = await pending()
-    await EDITS[edit](manager)
+    await edit(manager)
     assert await result["transaction"].commit() is False
     assert (await manager.explain())["compactions"] == 0
-    await manager.add_message({"role": "user", "content": "Go on."})
+    await manager.add_message(user())
     assert "file 39: " not in text(await ask(manager, None))
 
 
@@ -121,41 +116,21 @@ async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its
     await manager.close()
 
 
-async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
-    first = await feed(new_manager(**settings()), work(4))
-    await ask(first, BUDGET)
-    saved = await state_of(first)
-    await first.close()
-    manager = first
-    for _ in range(2):
-        manager = make_manager(first.config, session_id=first.session_id, store=first.store)
-        await manager.pin("m1")
-        await manager.pin("m1", pinned=False)
-        await manager.close()
-    assert await state_of(manager) == saved
+@pytest.mark.parametrize("answer", ["continue", "deny"])
+async def test_a_compaction_is_asked_about_once_before_and_reported_when_it_is_committed(answer: str) -> None:
+    events: list[str] = []
 
+    class Hooks:
+        async def emit(self, event: str, data: dict[str, Any]) -> Any:
+            events.append(event)
+            return SimpleNamespace(action=answer if event == "context:pre_compact" else "continue")
 
-class Recorder:
-    def __init__(self, *, deny: bool = False) -> None:
-        self.events: list[str] = []
-        self.deny = deny
-
-    async def emit(self, event: str, data: dict[str, Any]) -> Any:
-        self.events.append(event)
-        return SimpleNamespace(action="deny" if self.deny and event == "context:pre_compact" else "continue")
-
-
-async def test_a_compaction_is_reported_when_it_is_committed_and_asked_about_once() -> None:
-    hooks = Recorder()
-    _, result, _ = await pending(hooks=hooks)
-    assert hooks.events == ["context:pre_compact"]
-    await result["transaction"].commit()
-    assert hooks.events == ["context:pre_compact", "context:compaction", "context:post_compact", "context:usage"]
-
-
-async def test_a_handler_may_postpone_it() -> None:
-    manager, result, before = await pending(22, hooks=Recorder(deny=True))
-    assert result["outcome"] == "postponed"
+    manager, result, before = await pending(22 if answer == "deny" else 40, hooks=Hooks())
+    assert events == ["context:pre_compact"]
+    assert (result["outcome"] == "postponed") is (answer == "deny")
     assert await state_of(manager) == before
     assert await result["transaction"].commit()
-    assert (await measure(manager, Counting()))["outcome"] == "not_needed"
+    if answer == "deny":
+        assert (await measure(manager, Counting()))["outcome"] == "not_needed"
+    else:
+        assert events[1:] == ["context:compaction", "context:post_compact", "context:usage"]
