@@ -9,8 +9,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing import checked
-from tests.managers import feed
-from tests.messages import Message, says, size, words
+from tests.messages import Message, size
 
 BUDGET = 4_000
 OVERHEAD = 700  # tokens of tool definitions, which only the provider sees
@@ -53,13 +52,6 @@ class Counting:
         return {"dispatch": object(), "budget_decision": decision}
 
 
-class Exact(Counting):
-    """Counts as the manager does."""
-
-    def tokens(self, view: Sequence[Message]) -> int:
-        return size(view)
-
-
 async def measure(manager: ContextManager, count: Counting, **more: Any) -> dict[str, Any]:
     result = await manager.measured_request_view(provider=None, count_view=count, **more)
     assert result["count_calls"] == len(count.views)
@@ -75,15 +67,3 @@ async def state_of(manager: ContextManager) -> bytes:
 
 def settings(**more: Any) -> dict[str, Any]:
     return {"max_tokens": BUDGET, "cadence": "fixed", "compact_threshold": 0.8, **more}
-
-
-async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> int:
-    """Let answers come, and after each of them a request for each of these limits; the calls of the count."""
-    calls = 0
-    for number in range(steps):
-        await feed(manager, [says(words(f"a{number}x", 100))])
-        for limit in limits:
-            result = await measure(manager, Exact(limit=limit + RESERVE))
-            assert await result["transaction"].commit()
-            calls += result["count_calls"]
-    return calls

@@ -103,42 +103,49 @@ async def test_a_strategy_that_fails_or_breaks_its_contract_is_skipped_and_named
     assert all(report["skipped"] == [{"name": strategy.name, "why": why}] for report in reports)
 
 
-class Observer:
-    """Fails whenever it is called, and quotes the message."""
+class Plugin:
+    """Fails whenever it observes, and quotes the message; offers a counter and an index named odd."""
+
+    def __init__(self, **odd: Any) -> None:
+        self._odd = odd
 
     @hookimpl
     def amplifier_context_appended(self, entry: Entry) -> None:
-        raise RuntimeError(str(entry.message))  # where the observer fails
+        if not self._odd:
+            raise RuntimeError(str(entry.message))  # where the observer fails
 
     @hookimpl
     def amplifier_context_folded(self, report: Any) -> None:
-        raise LookupError(SECRET)
+        if not self._odd:
+            raise LookupError(SECRET)
 
     @hookimpl
-    def amplifier_context_cleared(self) -> None:
-        raise OSError(SECRET)
+    def amplifier_context_token_counters(self) -> Any:
+        return {"odd": lambda: self._odd["counter"]}
+
+    @hookimpl
+    def amplifier_context_search_indexes(self) -> Any:
+        return {"odd": lambda: SimpleNamespace(search=self._odd["search"])}
 
 
-def with_plugin(plugin: object, **config: Any) -> ContextManager:
+def with_plugin(plugin: object | None, **config: Any) -> ContextManager:
     plugins = Plugins()
-    plugins.register(plugin, "mine")
+    if plugin is not None:
+        plugins.register(plugin, "mine")
     return make_manager(load_config({"token_counter": "heuristic", **config}), session_id="s", plugins=plugins)
 
 
 async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.LogCaptureFixture) -> None:
-    manager = with_plugin(Observer())
+    manager = with_plugin(Plugin())
     with caplog.at_level(logging.INFO):
         await compacted_often(manager)
-        seen = (await manager.explain())["warnings"]
-        await manager.clear()
     assert SECRET not in caplog.text
     fault = f"failed (RuntimeError at {HERE}:{line_of('# where the observer fails')})"
     assert [text for text in warnings(caplog) if "appended" in text] == [
         f"session s: amplifier_context_appended of plug-in mine {fault}; history is not affected"
     ]
     assert len([text for text in warnings(caplog) if "folded" in text]) == 1
-    assert len([text for text in warnings(caplog) if "cleared" in text]) == 1
-    assert len(seen) == 2
+    assert len((await manager.explain())["warnings"]) == 2
 
 
 def raises(text: str) -> int:
@@ -157,24 +164,15 @@ def raises(text: str) -> int:
 async def test_where_a_token_counter_fails_the_heuristic_counts(
     counter: Callable[[str], Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Plugin:
-        @hookimpl
-        def amplifier_context_token_counters(self) -> Any:
-            return {"odd": lambda: counter}
-
-    plain = make_manager(load_config({"token_counter": "heuristic"}), session_id="s", plugins=Plugins())
-    odd = with_plugin(Plugin(), token_counter="odd")
+    plain, odd = with_plugin(None), with_plugin(Plugin(counter=counter), token_counter="odd")
+    await compacted_often(plain, 1)
     with caplog.at_level(logging.INFO):
         await compacted_often(odd, 1)
-    await compacted_often(plain, 1)
     assert [entry.tokens for entry in odd.snapshot()] == [entry.tokens for entry in plain.snapshot()]
     (warning,) = warnings(caplog)
     assert warning.startswith(f"session s: token counter {counter!r} {why}")
     assert warning.endswith("; 4 characters a token are assumed")
     assert SECRET not in caplog.text
-
-
-Search = Callable[[Iterable[Entry], str, int], Any]
 
 
 def fails(history: Iterable[Entry], query: str, limit: int) -> Any:
@@ -191,14 +189,10 @@ def vandalises(history: Iterable[Entry], query: str, limit: int) -> Any:
     ("search", "why"), [(fails, "failed (ValueError at "), (vandalises, "returned no list of entries")]
 )
 async def test_where_a_search_index_fails_the_history_is_scanned_and_stays_as_it_is(
-    search: Search, why: str, caplog: pytest.LogCaptureFixture
+    search: Callable[..., Any], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Plugin:
-        @hookimpl
-        def amplifier_context_search_indexes(self) -> Any:
-            return {"odd": lambda: SimpleNamespace(search=search)}
-
-    manager = await feed(with_plugin(Plugin(), search_index="odd"), work(10, task=f"Look for {SECRET}."))
+    manager = with_plugin(Plugin(search=search), search_index="odd")
+    await feed(manager, work(10, task=f"Look for {SECRET}."))
     before = await manager.get_messages()
     with caplog.at_level(logging.INFO):
         for _ in range(3):
