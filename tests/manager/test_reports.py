@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +12,7 @@ from amplifier_core import HookRegistry
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core import ContextManager
 from amplifier_context_core.economics.meter import Correction, Meter
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, USAGE, WARNING
 from amplifier_context_core.items import ContextItem
@@ -23,13 +22,13 @@ from amplifier_context_testing.checks.conversation_builder import ConversationBu
 from tests.manager.measured import Counting, measure
 from tests.manager.reporting import KEY, Reporting, provider
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, size, system, user, work
+from tests.messages import Message, rounds, says, size, system, user, work
 
 BUDGET = 4_000
 
 
-async def explained(messages: list[Message], budget: int = BUDGET) -> tuple[ContextManager, dict[str, Any]]:
-    manager = await feed(new_manager(session_id="s-1"), messages)
+async def explained(messages: list[Message], budget: int = BUDGET, **config: Any) -> tuple[Any, dict[str, Any]]:
+    manager = await feed(new_manager(**config), messages)
     await ask(manager, budget)
     return manager, await manager.explain()
 
@@ -38,21 +37,17 @@ async def test_explain_reports_on_session_history_and_view() -> None:
     manager, report = await explained(work(60))
     view = await ask(manager, BUDGET)
     assert (report["session_id"], report["messages"], report["turns"]) == (manager.session_id, 121, 1)
-    assert report["session_id"].startswith("s-1")
-    assert report["compactions"] == 1
+    assert (report["compactions"], report["warnings"], report["view"]["messages"]) == (1, [], len(view))
     assert report["tokens_saved"] == size(await manager.get_messages()) - size(view)
-    assert report["view"]["messages"] == len(view)
     assert report["view"]["counted"] == report["view"]["tokens"] == size(view)
     assert (report["view"]["budget"], report["view"]["trigger"]) == (4_000, 3_800)
     assert report["view"]["target"] == int(4_000 * manager.config.target_usage)
     assert report["view"]["checkpoint"] == "m121"
-    assert "95%" in report["view"]["why"]
-    assert report["warnings"] == []
 
 
 @pytest.mark.parametrize("budget", [1_000, 100_000])
 async def test_every_message_is_in_exactly_one_round_and_tokens_before_add_up_to_the_history(budget: int) -> None:
-    manager, report = await explained([{"role": "system", "content": "Prompt."}, *coding_session(100)], budget)
+    manager, report = await explained([system(), *coding_session(100)], budget)
     spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"]]
     assert [start for start, _ in spans] == [2, *(end + 1 for _, end in spans[:-1])]
     assert spans[-1][1] == len(await manager.get_messages())
@@ -60,21 +55,15 @@ async def test_every_message_is_in_exactly_one_round_and_tokens_before_add_up_to
 
 
 async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
-    manager = new_manager(
-        target_usage=0.5, ladder=["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"]
-    )
+    ladder = ["supersede", {"clip": {"max_chars": 100}}, {"clear": {"keep_last": 1}}, "fold"]
     talk = ConversationBuilder().user("Look.")
     for number in range(30):
         talk.round("read", {"path": "same" if number % 3 == 0 else f"f{number}"}, f"{number} " * 300)
-    await feed(manager, talk.messages)
-    await ask(manager, BUDGET)
-    rows = (await manager.explain())["rounds"]
-    found = {row["state"]: row["rule"] for row in rows}
-    assert found["superseded"] == "supersede"
-    assert found["clipped"] == "clip"
+    _, report = await explained(talk.messages, target_usage=0.5, ladder=ladder)
+    found = {row["state"]: row["rule"] for row in report["rounds"]}
+    assert (found["superseded"], found["clipped"]) == ("supersede", "clip")
     assert set(found) <= {"kept", "clipped", "cleared", "superseded", "folded", "dropped"}
-    for row in rows:
-        assert row["tokens_after"] <= row["tokens_before"]
+    assert all(row["tokens_after"] <= row["tokens_before"] for row in report["rounds"])
 
 
 async def test_the_report_names_what_is_protected_and_why() -> None:
@@ -96,23 +85,14 @@ async def test_a_report_on_a_view_that_a_request_would_compact_first_is_no_overf
     assert (await manager.explain())["warnings"] == []
 
 
-async def test_explain_reports_what_was_fixed() -> None:
-    talk = ConversationBuilder().user("Look.")
-    talk.call(("look", {}))
-    talk.user("Stop.").say("Stopped.").user("Go on.")
-    _, report = await explained(talk.messages)
-    assert any("placeholder result" in row["rule"] for row in report["rounds"])
-
-
 WINDOW = 8_000
 
 
 def manager_with(recorder: EventRecorder | None = None, **config: Any) -> ContextManager:
-    settings = load_config({"max_tokens": WINDOW, "token_counter": "heuristic", **config})
     hooks = HookRegistry()
     if recorder is not None:
         recorder.attach(hooks, EVENTS)
-    return ContextManager(settings, session_id="used", hooks=hooks)
+    return new_manager(hooks=hooks, max_tokens=WINDOW, **config)
 
 
 async def until_compacted(manager: ContextManager, number: int = 200) -> int:
@@ -127,7 +107,7 @@ async def until_compacted(manager: ContextManager, number: int = 200) -> int:
 
 
 async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -> None:
-    manager = await feed(manager_with(), [{"role": "system", "content": "Be careful. " * 20}, *work(6)])
+    manager = await feed(manager_with(), [system("Be careful. " * 20), *work(6)])
     await manager.pin("m4")
     await until_compacted(manager)
     usage = await manager.usage()
@@ -140,7 +120,7 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
 
 
 async def test_without_a_compaction_nothing_is_a_chapter() -> None:
-    manager = await feed(manager_with(), [{"role": "assistant", "content": "Welcome."}])
+    manager = await feed(manager_with(), [says("Welcome.")])
     await manager.pool.add(ContextItem("Look at this.", "a report", "r1"))
     result = await measure(manager, Counting())
     await result["transaction"].commit()
@@ -172,7 +152,7 @@ async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown
     usage = await manager.usage()
     assert (usage["reported"], usage["kinds"]["tools"]) == (None, 0)
     manager.on_response(Response("m", "p", Usage(usage["used"] + 700, 10), "stop", None))
-    await manager.add_message({"role": "assistant", "content": "Read."})
+    await manager.add_message(says("Read."))
     await manager.get_messages_for_request(None, provider)
     reported = await manager.usage()
     assert (reported["reported"], reported["figure"]) == (usage["used"] + 700, "measured")
@@ -210,14 +190,6 @@ async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -
 DECLARED = 8_000
 ANSWERED = 6_000  # tokens: what the provider's answer and the safety margin leave
 
-Counted = Callable[[int], int]
-"""What the provider reports for a view of so many tokens as this package counts them."""
-
-PROVIDERS: list[Any] = [
-    pytest.param(lambda counted: int(1.3 * counted), id="reports 1.3"),
-    pytest.param(lambda counted: int(0.74 * counted) + 900, id="reports 0.74 and tool definitions"),
-]
-
 
 async def running(messages: list[Message], **config: Any) -> tuple[Reporting, EventRecorder]:
     session = await Reporting(**config).mounted(messages)
@@ -230,28 +202,37 @@ def figures(text: str) -> list[int]:
     return [int(found.replace(",", "")) for found in re.findall(r"(?<![\w,.])\d{1,3}(?:,\d{3})*(?![\w,.]*\d|%)", text)]
 
 
-@pytest.mark.parametrize("reported", PROVIDERS)
-async def test_explain_and_events_report_figures_of_the_provider_that_agree_with_one_another(reported: Counted) -> None:
-    session, recorder = await running([{"role": "user", "content": "Do the work."}])
+def agree(report: dict[str, Any]) -> None:
+    """The figures of a report agree with one another."""
+    view, floor = report["view"], report["floor"]
+    assert all(0 <= view[part] <= view["tokens"] for part in ("prefix_tokens", "chapter_tokens", "overhead_tokens"))
+    assert view["target"] < view["trigger"] <= view["budget"]
+    assert view["tokens"] <= view["budget"]
+    assert set(figures(view["why"].partition(" (")[0])) <= {view["trigger"], view["budget"]}
+    shown = sum(row["tokens_after"] for row in report["rounds"]) + view["overhead_tokens"]
+    assert shown == pytest.approx(view["tokens"], rel=0.15)
+    assert floor["tokens"] <= view["tokens"] + 1
+    members = [member["tokens"] for member in floor["members"]]
+    assert floor["tokens"] == pytest.approx(sum(members), abs=len(members))
+
+
+@pytest.mark.parametrize(("ratio", "tools"), [(1.3, 0), (0.74, 900)])
+async def test_explain_and_events_report_figures_of_the_provider_that_agree_with_one_another(
+    ratio: float, tools: int
+) -> None:
+    def reported(counted: int) -> int:
+        return int(ratio * counted) + tools
+
+    session, recorder = await running([user("Do the work.")])
     for number in range(40):
         await feed(session.manager, rounds(2, start=2 * number))
         await ask(session.manager, None, session.asked_for)
-        each = await session.manager.explain()
-        view, members = each["view"], each["floor"]["members"]
+        report = await session.manager.explain()
         if 4 <= number < 12:  # after a few reports, before a compaction
-            assert view["tokens"] == pytest.approx(reported(view["counted"]), rel=0.1)
-        for part in ("prefix_tokens", "chapter_tokens", "overhead_tokens"):
-            assert 0 <= view[part] <= view["tokens"], part
-        assert view["target"] < view["trigger"] <= view["budget"]
-        assert view["tokens"] <= view["budget"]
-        assert set(figures(view["why"].partition(" (")[0])) <= {view["trigger"], view["budget"]}
-        shown = sum(row["tokens_after"] for row in each["rounds"]) + view["overhead_tokens"]
-        assert shown == pytest.approx(view["tokens"], rel=0.15)
-        assert each["floor"]["tokens"] <= view["tokens"] + 1
-        assert each["floor"]["tokens"] == pytest.approx(sum(member["tokens"] for member in members), abs=len(members))
+            assert report["view"]["tokens"] == pytest.approx(reported(report["view"]["counted"]), rel=0.1)
+        agree(report)
         await session.request(reported)
-    units = session.manager.session.meter.units(KEY)
-    everything = units.request(sum(entry.tokens for entry in session.manager.snapshot()))
+    everything = session.manager.session.meter.units(KEY).request(sum(one.tokens for one in session.manager.snapshot()))
     assert (await session.manager.explain())["history_tokens"] == pytest.approx(everything, rel=0.1)
     announced = recorder.named(PRE_COMPACT)
     assert announced
@@ -263,9 +244,8 @@ async def test_explain_and_events_report_figures_of_the_provider_that_agree_with
     for payload in recorder.named(POST_COMPACT, COMPACTION):
         before, after = payload["before_tokens"], payload["after_tokens"]
         assert before - after == sum(step["freed"] for step in payload["strategies"])
-        assert after <= payload["threshold"] <= payload["budget"]
-        assert 0 < payload["prefix_given_up_tokens"] <= before
-        assert payload["floor_tokens"] <= before
+        assert after <= payload["threshold"]
+        assert 0 < payload["prefix_given_up_tokens"] <= before >= payload["floor_tokens"]
 
 
 @given(
@@ -290,21 +270,18 @@ def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_th
 
 async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_fill_it() -> None:
     beside = 3_000
-    prompt: Message = {"role": "system", "content": "word " * 600}
-    session, recorder = await running([prompt], max_tokens=beside + 50)
+    session, recorder = await running([system("word " * 600)], max_tokens=beside + 50)
     for number in range(3):
-        await feed(session.manager, [{"role": "user", "content": f"Wish {number}."}])
+        await feed(session.manager, [user(f"Wish {number}.")])
         view = await session.manager.get_messages_for_request(None, session.asked_for)
         await session.respond(size(view) + beside)
-        await session.manager.add_message({"role": "assistant", "content": "Yes."})
+        await session.manager.add_message(says())
         session.manager.warnings.kinds.clear()  # every request may report it again
-    over = [payload for payload in recorder.named(WARNING) if payload["reason"] == "overflow"]
-    payload = over[-1]
+    payload = [payload for payload in recorder.named(WARNING) if payload["reason"] == "overflow"][-1]
     assert payload["budget"] == beside + 50
     assert f"the budget is {beside + 50:,}" in payload["message"]
     tools = next(member for member in payload["members"] if member["mark"] == "tool definitions")
     assert tools["tokens"] == pytest.approx(beside, rel=0.6)
     assert f"tool definitions {tools['tokens']:,} (learned from reported usage)" in payload["message"]
-    needed = figures(payload["message"])[0]
-    assert needed > beside + 50
-    assert needed >= sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
+    needed = sum(member["tokens"] for member in payload["members"]) - len(payload["members"])
+    assert figures(payload["message"])[0] >= max(needed, beside + 51)
