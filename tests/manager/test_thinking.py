@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.messages.parsing import is_signed
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.session.host import Host
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting, settings
 from tests.managers import ToolHost, feed, new_manager
-from tests.messages import Message, block, call, result, rounds, says, user, work
+from tests.messages import Message, block, call, result, says, user
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
 FREE = SimpleNamespace(name="openai", default_model="gpt-5.6")
@@ -45,20 +44,6 @@ def names(*numbers: int) -> list[str]:
     return [f"sig-{number}" for number in numbers]
 
 
-async def test_a_tool_that_fails_to_describe_itself_ends_no_request() -> None:
-    class Odd:
-        input_schema: Any = object()
-
-        @property
-        def description(self) -> str:
-            raise RuntimeError("no description")
-
-    session = new_manager()
-    session.requests.host = ToolHost(lambda: {"odd": Odd()})
-    await talk(session, range(1, 3))
-    assert await seen(session) == names(1, 2)
-
-
 async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_first_thinking_again() -> None:
     prompt = "You are the first."
 
@@ -78,20 +63,19 @@ async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_firs
 
 @pytest.mark.parametrize("trace", [True, False])
 async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool) -> None:
+    async def hashed() -> list[int]:
+        """Entries that answer a request whose hash is stored."""
+        stored = await session.store.read(session.session_id)
+        return [entry.seq for entry in stored if entry.response and entry.response.prefix]
+
     session = new_manager()
     await talk(session, range(1, 5))
-    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2, 4, 6, 8]
+    assert await hashed() == [2, 4, 6, 8]
     await session.forget(["m3"], trace=trace)
-    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2]
+    assert await hashed() == [2]
     await talk(session, range(5, 6))
     assert await seen(session) == names(1, 5)
-    assert [seq for seq, prefix in await prefixes(session) if prefix] == [2, 10]
-
-
-async def prefixes(session: ContextManager) -> list[tuple[int, str | None]]:
-    """The hash of the request that each stored entry answers, by seq."""
-    stored = await session.store.read(session.session_id)
-    return [(entry.seq, entry.response.prefix if entry.response else None) for entry in stored]
+    assert await hashed() == [2, 10]
 
 
 async def test_thinking_is_left_out_that_answers_no_request_or_one_that_a_message_followed() -> None:
@@ -102,16 +86,6 @@ async def test_thinking_is_left_out_that_answers_no_request_or_one_that_a_messag
     await followed.add_message(user("Quickly."))
     await followed.add_message(answer(1))
     assert [await seen(unasked), await seen(followed)] == [[], []]
-
-
-async def test_a_model_that_does_not_bind_keeps_thinking_through_a_compaction() -> None:
-    session = new_manager()
-    await talk(session, range(1, 60), FREE, 2_000)
-    assert session.compactor.compactions
-    view = await session.get_messages_for_request(2_000, FREE)
-    answers = [message for message in view if message["role"] == "assistant"]
-    assert answers
-    assert all(is_signed(message) for message in answers)
 
 
 async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:
@@ -135,15 +109,14 @@ async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none(
 
 
 async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_only() -> None:
-    session = new_manager()
-    await session.add_message(user("word " * 300))
+    session = await feed(new_manager(), [user("word " * 300)])
     await session.get_messages_for_request(LARGE, FREE)
     sent = session.compactor.last_sent
     assert sent is not None
     session.on_request()
     await session.get_messages_for_request(LARGE, SimpleNamespace(name="gemini", default_model="gemini-2.5-pro"))
     session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))
-    await session.add_message({"role": "assistant", "content": "Done."})
+    await session.add_message(says())
     assert list(session.session.meter.corrections) == [sent.key]
 
 
@@ -165,7 +138,6 @@ async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails:
 
 
 READER = SimpleNamespace(name="anthropic", default_model="claude-opus-5")
-OTHER = SimpleNamespace(name="openai", default_model="gpt-5.6")
 BUDGET = 3_000
 
 
@@ -192,68 +164,57 @@ async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> 
     view = await manager.get_messages_for_request(BUDGET, READER)
     assert view[0] == carrier()
     assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
-    await read(manager, range(4, 60), OTHER)
+    await read(manager, range(4, 60), FREE)
     assert manager.compactor.compactions
     again = await manager.get_messages_for_request(BUDGET, READER)
     assert again[:3] == view, "a compaction for another model folds no part of it"
 
 
-async def test_a_compaction_of_a_range_reports_what_is_sent() -> None:
-    manager = new_manager(max_tokens=20_000, target_usage=0.4)
-    await feed(manager, [*work(20), carrier(), *rounds(80, start=20)])
-    await manager.get_messages_for_request(None, READER)
-    report = await manager.compact(first="m120")
-    assert report["compacted"]
-    await manager.get_messages_for_request(None, READER)
-    assert report["after_tokens"] == (await manager.usage())["used"] < report["before_tokens"]
-
-
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:
     manager = await feed(new_manager(), [carrier(), user("Go on.")])
-    view = await manager.get_messages_for_request(BUDGET, OTHER)
+    view = await manager.get_messages_for_request(BUDGET, FREE)
     assert "We read ten files." in view[0]["content"]
     assert "anthropic:compaction" not in view[0]["metadata"]
     assert (await manager.get_messages_for_request(BUDGET, READER))[0] == carrier()
 
 
-def reminder(text: str) -> Message:
-    marks = {"ephemeral": True, "persisted": True, "source": "hook"}
-    return {"role": "user", "content": f"<system-reminder>{text}</system-reminder>", "metadata": marks}
+REMINDER = user(
+    "<system-reminder>three todos</system-reminder>",
+    metadata={"ephemeral": True, "persisted": True, "source": "hook"},
+)
 
 
 async def carried() -> ContextManager:
     """A session whose reminder in force is older than a provider's own compaction."""
-    manager = await feed(new_manager(**settings(max_tokens=BUDGET)), [user("Fix the loader."), reminder("three todos")])
+    manager = await feed(new_manager(**settings(max_tokens=BUDGET)), [user("Fix the loader."), REMINDER])
     await read(manager, range(6), READER)
     return await feed(manager, [carrier(), user("Go on.")])
 
 
 async def test_a_text_that_a_measured_request_retains_is_sent_after_the_compaction_that_is_newer() -> None:
     manager = await carried()
-    retained = [reminder("three todos")["content"]]
+    retained = REMINDER["content"]
     for number in range(6, 60, 9):  # until chapters are folded
-        result = await manager.measured_request_view(
-            provider=READER, retain_contents=retained, count_view=Counting(ratio=1.0)
-        )
+        count = Counting(ratio=1.0)
+        result = await manager.measured_request_view(provider=READER, retain_contents=[retained], count_view=count)
         view = result["base_view"]
         assert await result["transaction"].commit()
         assert check_request(view) == []
-        assert view[:2] == [carrier(), reminder("three todos")]
-        assert [message["content"] for message in view].count(retained[0]) == 1
+        assert view[:2] == [carrier(), REMINDER]
+        assert [message["content"] for message in view].count(retained) == 1
         assert "Fix the loader." not in str(view)
         sent = manager.compactor.last_sent
         assert sent is not None
         assert sent.counted == sum(shown.tokens for shown in (*sent.system, *sent.messages))
-        assert retained[0] not in str(await read(manager, range(number, number + 9), READER)), "others leave it out"
+        assert retained not in str(await read(manager, range(number, number + 9), READER)), "others leave it out"
     assert manager.compactor.compactions
 
 
-class Jobs(Host):
-    def active_operations(self) -> object:
-        return [{"call_id": "c-3"}]
-
-
 async def test_the_call_of_a_job_that_still_runs_is_sent_after_the_compaction_that_is_newer() -> None:
+    class Jobs(Host):
+        def active_operations(self) -> object:
+            return [{"call_id": "c-3"}]
+
     manager = await carried()
     manager.requests.host = Jobs()
     view = await manager.get_messages_for_request(BUDGET, READER)

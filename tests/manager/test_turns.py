@@ -13,42 +13,18 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, says, shared_prefix, system, text, user, work
-
-
-def turns(manager: object) -> list[str]:
-    return [entry.turn_id for entry in manager.snapshot()]  # type: ignore[attr-defined]
+from tests.messages import Message, bare, call, result, rounds, says, shared_prefix, system, text, user, work
 
 
 async def test_human_messages_one_after_the_other_are_turns_of_their_own_added_one_by_one_or_at_once() -> None:
     talk = ConversationBuilder().system("Prompt.").user("One.").user("Two.").say("Both.").user("Three.")
     talk.round("read", {}, "x")
-    manager = new_manager()
-    assert manager.turn_count == 0
-    await feed(manager, talk.messages)
     at_once = new_manager()
+    assert at_once.turn_count == 0
     await at_once.set_messages(talk.messages)
-    for each in (manager, at_once):
-        assert turns(each) == ["a0", "u1", "u2", "a2", "u3", "a3", "a3"]
+    for each in (await feed(new_manager(), talk.messages), at_once):
+        assert [entry.turn_id for entry in each.snapshot()] == ["a0", "u1", "u2", "a2", "u3", "a3", "a3"]
         assert each.turn_count == 3
-
-
-async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of_its_turn() -> None:
-    talk = [{"role": "user", "content": "<system-reminder>Be brief.</system-reminder>"}, *rounds(1)]
-    manager = await feed(new_manager(), talk)
-    stored = await manager.get_messages()
-    await manager.set_messages([{**stored[0], "content": "One."}, *stored[1:]])
-    assert turns(manager) == ["u1", "a1", "a1"]
-    assert await manager.store.read(manager.session_id) == list(manager.snapshot())
-    assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
-
-
-async def test_clearing_changes_the_revision_even_of_a_history_without_messages() -> None:
-    manager = new_manager()
-    await manager.ready()
-    before = manager.history.revision
-    await manager.clear()
-    assert manager.history.revision > before
 
 
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
@@ -58,14 +34,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
-
-
-async def test_entries_carry_id_session_and_times() -> None:
-    manager = await feed(new_manager(session_id="session-7"), work(1))
-    for number, entry in enumerate(manager.snapshot(), 1):
-        assert (entry.mark, entry.session_id) == (f"m{number}", manager.session_id)
-        assert entry.created <= entry.completed
-        assert entry.completed == entry.message["metadata"]["timestamp"]
 
 
 async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_completed_before() -> None:
@@ -109,9 +77,9 @@ def open_turn() -> list[Message]:
     return talk.result(one, "slow: passed").messages
 
 
-CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
-NEXT = {"role": "user", "content": "Only the fast suite."}
-DONE = [*work(2), {"role": "assistant", "content": "Done."}]
+CLOSING = says("The turn was cancelled.")
+NEXT = user("Only the fast suite.")
+DONE = [*work(2), says()]
 
 
 async def cancel(manager: ContextManager, emit: Emit, *, closing: bool = False) -> None:
@@ -136,7 +104,7 @@ async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_c
     view = await ask(manager, BUDGET)
     answered = [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"]
     assert answered == [False, False, policy == "repair"]
-    await feed(manager, [*rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])  # open in the next turn
+    await feed(manager, [*rounds(1, start=70)[:1], user("Well?")])  # open in the next turn
     view = await ask(manager, BUDGET)
     assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [*answered, False]
 
@@ -182,7 +150,7 @@ async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_ne
     await feed(manager, [*DONE, *open_turn()])
     await cancel(manager, emit)
     await manager.interrupt()
-    await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
+    await feed(manager, [NEXT, *rounds(1, start=70)[:1], user("Well?")])
     assert INTERRUPTED not in text(await ask(manager, BUDGET))
 
 
@@ -190,7 +158,7 @@ async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None
     manager, emit = await mounted("repair")
     await feed(manager, open_turn())
     await cancel(manager, emit)
-    await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
+    await feed(manager, [NEXT, result("call_0003", "huge: passed")])
     view = await ask(manager, BUDGET)
     assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
 
@@ -210,12 +178,10 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     manager = await feed(new_manager(), work(60))
     before = await ask(manager, BUDGET)
     compactions = (await manager.explain())["compactions"]
-    talk = ConversationBuilder()
-    talk.call(("look", {"at": "a"}), ids=["call_lost"])
-    await feed(manager, [*talk.messages, {"role": "user", "content": "Go on."}])
+    await feed(manager, [call("call_lost"), user()])
     await ask(manager, BUDGET)
     repaired = await manager.get_messages()
-    repaired.insert(-1, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
+    repaired.insert(-1, result("call_lost", "inserted by the host"))
     await manager.set_messages(repaired)
     after = await ask(manager, BUDGET)
     assert shared_prefix(before, after) == len(before)
@@ -236,29 +202,19 @@ async def test_what_comes_after_a_replay_or_has_another_time_is_new_even_when_it
     assert len(await manager.get_messages()) == len(saved) + 2
 
 
-async def edited(messages: list[Message], place: int, **changes: Any) -> ContextManager:
-    """A manager whose host read the history, changed one message, and set it again."""
-    manager = await feed(new_manager(), messages)
-    history = await manager.get_messages()
-    history[place].update(changes)
-    await manager.set_messages(history)
-    assert len(await manager.get_messages()) == len(messages)
-    return manager
-
-
-async def test_arguments_a_host_changed_are_an_edit() -> None:
+async def test_arguments_a_host_changed_and_pins_it_set_are_edits() -> None:
     talk = ConversationBuilder("kernel").user("Log in.").round("login", {"password": "hunter2"}, "ok")
-    calls = [{"id": "call_0001", "tool": "login", "arguments": {"password": "[redacted]"}}]
-    content = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": {"password": "[redacted]"}}]
-    manager = await edited(talk.messages, 1, tool_calls=calls, content=content)
-    assert "hunter2" not in text(await manager.get_messages())
-    assert "hunter2" not in text(await ask(manager, BUDGET))
-
-
-async def test_a_message_a_host_pins_is_pinned_from_then_on() -> None:
-    manager = await edited(work(60), 4, metadata={"pinned": True})
+    manager = await feed(new_manager(), [*talk.messages, *work(60)])
+    history = await manager.get_messages()
+    arguments = {"password": "[redacted]"}
+    history[1]["tool_calls"] = [{"id": "call_0001", "tool": "login", "arguments": arguments}]
+    history[1]["content"] = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": arguments}]
+    history[7]["metadata"] = {"pinned": True}
+    await manager.set_messages(history)
+    assert len(await manager.get_messages()) == len(history)
     view = await ask(manager, 2_000)
-    assert (await manager.get_messages())[4]["content"] in [message["content"] for message in view]
+    assert "hunter2" not in text([*view, *await manager.get_messages()])
+    assert history[7]["content"] in [message["content"] for message in view]
 
 
 @pytest.mark.parametrize("change", ["edited", "inserted"])

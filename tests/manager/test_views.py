@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.messages.usage import Response
-from amplifier_context_core.rendering.renderer import Renderer
-from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.view import View
-from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, new_manager
-from tests.messages import SIGNED, Message, block, call, digest, rounds, says, shared_prefix, size, text, user, work
+from tests.messages import (
+    SIGNED,
+    block,
+    call,
+    digest,
+    rounds,
+    says,
+    shared_prefix,
+    size,
+    system,
+    text,
+    user,
+    work,
+)
 
 BUDGET = 4_000
 
 
 async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_constant_line() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
-    assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
+    manager = await feed(new_manager(), [system()])
+    assert await manager.get_messages_for_request(BUDGET) == [system()]
     greetings = ("Welcome!", "Good day!")
     views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
     assert views[0][0]["role"] == "user"
@@ -39,44 +45,19 @@ async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_con
     assert view[: len(before)] == before
 
 
-async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
-    """A result that answers calls of two old rounds moves all rounds behind them."""
-    both = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"]}
-    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says("Done.")]
-    history = list((await feed(new_manager(), talk)).snapshot())
-    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
-    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
-    await disturbed.update(early, len(early), frozenset())
-    disturbed.tail.add(history[-2])
-    task = asyncio.create_task(disturbed.tail.render())
-    await asyncio.sleep(0)
-    assert task.cancel()
-    await asyncio.wait([task])
-    assert disturbed.tail.is_stale
-    for view in (disturbed, calm):
-        assert await view.update(whole, len(whole), frozenset())
-    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
-    assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
-
-
 async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
-    call, result = rounds(1, start=900)
-    manager = await feed(new_manager(), [*work(60), call])
+    called, result = rounds(1, start=900)
+    manager = await feed(new_manager(), [*work(60), called])
     before = await ask(manager, BUDGET)
     assert before[-1]["content"].startswith("[no result")
-    await feed(manager, [result])
-    after = await ask(manager, BUDGET)
+    after = await ask(await feed(manager, [result]), BUDGET)
     assert shared_prefix(before, after) == len(before) - 1
     assert after[-1]["content"] == result["content"]
 
 
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
-    talk = ConversationBuilder().user("Write it.")
-    talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
-    talk.user("Stop. Continue later.")
-    view = await (await feed(new_manager(), talk.messages)).get_messages_for_request(700)
-    assert check_request(view) == []
-    assert size(view) <= 700
+    talk = [user("Write it."), call("a", path="line of code " * 400), user("Stop. Continue later.")]
+    await ask(await feed(new_manager(), talk), 700)
 
 
 @pytest.mark.parametrize("auto", [True, False])
@@ -92,16 +73,9 @@ async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_go
     assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
-async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
-    messages = [user("One."), user("Two."), says("Three."), says("Four."), user("Five.")]
-    view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
-    assert [message["role"] for message in view] == ["user", "assistant", "user"]
-    assert view[0]["content"] == "One.\n\nTwo."
-
-
 async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
     messages = work(2_000)
-    messages[800:800] = [{"role": "user", "content": "Never touch auth.py."}]
+    messages[800:800] = [user("Never touch auth.py.")]
     manager = new_manager()
     await manager.set_messages(messages)
     view = await ask(manager, BUDGET)
@@ -142,7 +116,7 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
 async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
     retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
     messages = work(60)
-    messages.insert(3, {"role": "user", "content": "Answer in French.", "metadata": retired})
+    messages.insert(3, user("Answer in French.", metadata=retired))
     messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
     manager = await feed(new_manager(), messages)
     active = {"amplifier:instruction": {"id": "i2", "disposition": "active"}}
@@ -192,7 +166,7 @@ async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
 async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(metadata: Any) -> None:
     """Other ones are in tests/core/test_parsing.py."""
     injected = user("Half of the budget is used.", metadata=metadata)
-    messages = [injected, {"role": "user", "content": "THE TASK"}, *rounds(60), deepcopy(injected)]
+    messages = [injected, user("THE TASK"), *rounds(60), deepcopy(injected)]
     manager = await feed(new_manager(), messages)
     view = await ask(manager, 2_000)
     report = await manager.explain()
@@ -201,45 +175,21 @@ async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_hu
     assert any(message["content"] == "THE TASK" for message in view)
 
 
-class Prompt:
-    """A factory that counts its calls."""
+async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks_and_another_changes_its_own_bytes_only() -> None:
+    prompt = "Made."
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.calls = 0
+    async def factory() -> str:
+        return prompt
 
-    async def __call__(self) -> str:
-        self.calls += 1
-        return self.text
-
-
-def stored_prompts() -> list[Message]:
-    return [
-        {"role": "system", "content": "Stored."},
-        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
-        *work(3),
-    ]
-
-
-async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made again."))
-    view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "system"] == ["Made again.", "From a hook."]
-    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
-    for nothing in ("", "  \n"):  # no empty message takes its place
-        await manager.set_system_prompt_factory(Prompt(nothing))
-        assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
-
-
-async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
-    manager = await feed(new_manager(), work(60))
-    prompt = Prompt("One.")
-    await manager.set_system_prompt_factory(prompt)
+    manager = await feed(new_manager(), [system(), system("From a hook.", metadata={"source": "hook"}), *work(60)])
+    await manager.set_system_prompt_factory(factory)
     before = await ask(manager, BUDGET)
     assert digest(await ask(manager, BUDGET)) == digest(before)
-    prompt.text = "Two."
+    assert [m["content"] for m in before if m["role"] == "system"] == ["Made.", "From a hook."]
+    prompt = "Two."
     after = await ask(manager, BUDGET)
-    assert after[0]["content"] == "Two."
-    assert digest(after[1:]) == digest(before[1:])
+    assert (after[0]["content"], digest(after[1:])) == ("Two.", digest(before[1:]))
     assert (await manager.explain())["compactions"] == 1
+    for nothing in ("", "  \n"):  # no empty message takes its place
+        prompt = nothing
+        assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
