@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, open_store
+from amplifier_context_core import ContextManager
 from amplifier_context_core.rendering.provider_limits import safe_call_id
 from amplifier_context_testing import check_request
 from tests.managers import feed
 from tests.messages import result, user
 
-from .histories import UNSAFE_IDS, UNSAFE_NAMES, Message, callings, results, thoughtless
+from .histories import UNSAFE_IDS, Message, callings, results, thoughtless
 from .managers import new_manager
 
 ANY_IDS = st.one_of(st.text(min_size=1, max_size=60), st.sampled_from([*UNSAFE_IDS, "call_1", "x" * 41])).filter(
@@ -32,6 +30,10 @@ def called(draw: st.DrawFn) -> list[Message]:
         stated = message.get("tool_calls") or [b for b in message["content"] if b["type"].startswith("tool_")]
         messages.extend(draw(results(item["id"])) for item in stated)
     return [{key: value for key, value in message.items() if key != "metadata"} for message in messages]
+
+
+def ids_of(messages: list[Message]) -> set[str]:
+    return {item["id"] for message in messages for item in message.get("tool_calls") or ()}
 
 
 async def added(context: ContextManager, messages: list[Message]) -> list[Message]:
@@ -59,7 +61,10 @@ async def test_ids_and_names_of_a_view_are_valid_unique_and_consistent(messages:
         assert [b["id"] for b in content if b["type"] == "tool_call"] in ([], listed)
     stored = await context.get_messages()
     assert [m.get("tool_calls") for m in stored] == [m.get("tool_calls") for m in messages]
-    assert (await context.explain())["warnings"] == []
+    report = await context.explain()
+    assert report["warnings"] == []
+    rule = "an id or a name that a provider refuses is sent in another form"
+    assert any(rule in row["rule"] for row in report["rounds"]) or not {*UNSAFE_IDS} & ids_of(messages)
 
 
 @given(called(), st.integers(1, 10))
@@ -75,31 +80,3 @@ async def test_ids_do_not_change_as_the_history_grows(messages: list[Message], c
     other = new_manager(session_id="another", kindred=True)
     await other.set_messages(messages[:cut])
     assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
-
-
-async def test_a_resume_and_a_fork_send_the_same_ids_and_recall_gives_the_originals(tmp_path: Path) -> None:
-    messages = [user("Go.", name="Dr. No")]
-    for number, (call_id, name) in enumerate(zip(UNSAFE_IDS * 2, UNSAFE_NAMES * 2, strict=False)):
-        item = {"id": call_id, "type": "function", "function": {"name": name, "arguments": f'{{"n": {number}}}'}}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [item]})
-        messages.append(result(call_id, f"out {number}", name=name))
-    context = new_manager(f"jsonl:{tmp_path}")
-    view = await added(context, messages)
-    assert check_request(view) == []
-    for number, message in enumerate(messages, 1):
-        original = await context.recall(f"m{number}")
-        assert original is not None
-        assert {key: original[key] for key in message} == message
-    report = await context.explain()
-    assert report["warnings"] == []
-    assert "an id or a name that a provider refuses is sent in another form" in report["rounds"][1]["rule"]
-    await context.close()
-    resumed = new_manager(f"jsonl:{tmp_path}")
-    assert await resumed.get_messages_for_request(token_budget=1_000_000) == view
-    await resumed.close()
-    store = open_store(f"jsonl:{tmp_path}")
-    await store.fork("s", "fork", len(messages))
-    await store.close()
-    fork = new_manager(f"jsonl:{tmp_path}", "fork")
-    assert await fork.get_messages_for_request(token_budget=1_000_000) == view
-    await fork.close()

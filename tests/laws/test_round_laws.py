@@ -43,40 +43,25 @@ RETIRED_CALL_ANSWERED_TWICE: list[list[Message]] = [
 @given(conversations())
 @example(RETIRED_CALL_ANSWERED_TWICE)
 def test_every_entry_is_in_one_round_and_every_call_answered_in_its_own(steps: list[Any]) -> None:
-    entries = entries_of(flat(steps))
-    rounds = rounds_of(entries)
-    assert sorted(entry.seq for round_ in rounds for entry in round_.entries) == [entry.seq for entry in entries]
-    for round_ in rounds:
-        made = [one for entry in round_.entries if entry.role == "assistant" for one in entry.call_ids]
-        assert all(round_.unanswered.count(one) <= made.count(one) for one in set(round_.unanswered))
-        if made:
-            answered = [one for entry in round_.entries for one in entry.answered_ids]
-            assert all(answered.count(one) >= made.count(one) - round_.unanswered.count(one) for one in made)
-
-
-@given(conversations())
-@example(RETIRED_CALL_ANSWERED_TWICE)
-def test_rounds_that_grow_are_the_rounds_of_the_whole(steps: list[Any]) -> None:
-    entries = entries_of(flat(steps))
-    grown = RoundList()
+    """Rounds that grow entry by entry are the rounds of the whole."""
+    entries, grown = entries_of(flat(steps)), RoundList()
     for place, entry in enumerate(entries, 1):
         before = list(grown.rounds)
         changed = grown.add(entry)
         assert before[:changed] == grown.rounds[:changed]
         assert 0 <= grown.closed <= len(grown)
-        if place % 5 == 0:
+        if place % 5 == 0 or place == len(entries):
             assert grown.rounds == rounds_of(entries[:place])
-    assert grown.rounds == rounds_of(entries)
+    assert sorted(entry.seq for round_ in grown.rounds for entry in round_.entries) == [one.seq for one in entries]
+    for round_ in grown.rounds:
+        made = [one for entry in round_.entries if entry.role == "assistant" for one in entry.call_ids]
+        answered = [one for entry in round_.entries for one in entry.answered_ids]
+        for one in {*made, *round_.unanswered}:
+            assert round_.unanswered.count(one) <= made.count(one) <= answered.count(one) + round_.unanswered.count(one)
 
 
 @given(conversations())
-def test_rendering_is_idempotent(steps: list[Any]) -> None:
-    once = shown(flat(steps))
-    assert shown(once) == once
-
-
-@given(conversations())
-def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
+def test_rendering_is_idempotent_and_shows_what_a_human_wrote_word_for_word(steps: list[Any]) -> None:
     messages = flat(steps)
     view = shown(messages)
     spoken = {str(message["content"]) for message in view if message["role"] == "user"}
@@ -85,6 +70,7 @@ def test_what_a_human_wrote_is_shown_word_for_word(steps: list[Any]) -> None:
         plain = isinstance(text, str) and text.strip() and text.isprintable() and not message.get("tool_calls")
         if plain and message["role"] == "user" and not message.get("metadata"):
             assert text in spoken
+    assert shown(view) == view
 
 
 LATE_WORDS: list[list[Message]] = [[call("a")], [user("task"), says("Yes.")], [user([OUTPUT, block("newest")])]]
