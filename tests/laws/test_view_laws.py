@@ -31,16 +31,6 @@ async def ask(manager: ContextManager, budget: int) -> list[Message]:
     return view
 
 
-# -- every view -------------------------------------------------------------------------------------------------------
-
-
-@given(conversations(), BUDGETS)
-async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
-    manager = new_manager(merge_consecutive=True)
-    await feed(manager, flat(steps))
-    valid(await manager.get_messages_for_request(token_budget=budget))
-
-
 # -- nothing is lost --------------------------------------------------------------------------------------------------
 
 
@@ -56,33 +46,29 @@ async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Ste
         assert await manager.recall(f"m{number}") == message
 
 
-@given(conversations(), BUDGETS)
-async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int) -> None:
-    def spoil(value: Any) -> None:
-        if isinstance(value, dict):
-            for item in list(value.values()):
-                spoil(item)
-            value.clear()
-        elif isinstance(value, list):
-            for item in value:
-                spoil(item)
-            value.clear()
+def spoil(value: Any) -> None:
+    if isinstance(value, (dict, list)):
+        for item in list(value.values() if isinstance(value, dict) else value):
+            spoil(item)
+        value.clear()
 
-    manager = new_manager()
-    await feed(manager, flat(steps))
+
+@given(conversations(), BUDGETS, st.booleans())
+async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int, merge: bool) -> None:
+    """Of a merged view, which is valid too, the budget is not the number of tokens."""
+    manager = await feed(new_manager(merge_consecutive=merge), flat(steps))
     stored = await manager.get_messages()
-    view = await ask(manager, budget)
+    view = valid(await manager.get_messages_for_request(token_budget=budget))
     kept = copy.deepcopy(view)
     spoil(view)
     spoil(await manager.get_messages())
     assert await manager.get_messages() == stored
-    assert await ask(manager, budget) == kept
+    assert await manager.get_messages_for_request(token_budget=budget) == kept
 
 
 @given(conversations(), BUDGETS)
 async def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
-    manager = new_manager()
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(), flat(steps))
     before = await ask(manager, budget)
     seqs = [entry.seq for entry in manager.snapshot()]
     await manager.set_messages(await manager.get_messages())
@@ -127,17 +113,6 @@ async def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budg
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-@given(conversations(), BUDGETS)
-async def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
-    views: list[list[list[Message]]] = [[], []]
-    for asked in views:
-        manager = new_manager()
-        for step in steps:
-            await feed(manager, step)
-            asked.append(await ask(manager, budget))
-    assert views[0] == views[1]
-
-
 SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
 OUTPUTS = [{"type": "tool_result", "tool_use_id": "a", "content": text} for text in (SAYS, "", f"{SAYS}\n" * 9)]
 STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which must not be tried again at once
@@ -149,7 +124,9 @@ STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which mus
 
 @given(conversations(), BUDGETS)
 @example(STILL_LARGE, 180)
-async def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
+async def test_the_same_inputs_give_the_same_bytes_also_beside_a_kindred_session(
+    steps: list[Step], budget: int
+) -> None:
     managers = [new_manager(), new_manager(kindred=True)]
     for step in steps:
         views: list[list[Message]] = []
@@ -190,8 +167,7 @@ async def test_between_compactions_a_view_begins_with_the_one_before(steps: list
 
 @given(conversations())
 async def test_compacting_by_hand_again_never_makes_a_view_larger(steps: list[Step]) -> None:
-    manager = new_manager()
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(), flat(steps))
     size = count_tokens(await ask(manager, 600))
     for _ in range(3):
         report = await manager.compact()
@@ -224,8 +200,7 @@ async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, 
 async def test_what_was_pinned_by_command_is_in_every_later_view(
     steps: list[Step], budget: int, data: st.DataObject
 ) -> None:
-    manager = new_manager(pin_share=0.5)
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(pin_share=0.5), flat(steps))
     await ask(manager, budget)
     small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
     entry = data.draw(st.sampled_from(small))
@@ -255,18 +230,20 @@ async def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step
 # -- what tools print -------------------------------------------------------------------------------------------------
 
 PRINTED = "\N{RADIOACTIVE SIGN}"  # nothing but a tool prints it
-PRINTS = st.builds(
-    lambda line, times: f"{line}\n" * times, st.sampled_from([PRINTED, PRINTED * 40]), st.integers(1, 400)
-)
-TOOL_STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda text: [result("gone", text, name=PRINTED)], PRINTS),
-    st.builds(lambda text: [{"role": "function", "name": PRINTED, "content": text}], PRINTS),
-    st.builds(
-        lambda text: [
-            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": text}, block(text)]}
-        ],
-        PRINTS,
-    ),
+
+
+def printed(text: str) -> list[Step]:
+    """A text that a tool printed, in each form of a result without its call."""
+    blocks = [{"type": "tool_result", "tool_use_id": "gone", "content": text}, block(text)]
+    function = {"role": "function", "name": PRINTED, "content": text}
+    return [[result("gone", text, name=PRINTED)], [function], [{"role": "tool", "content": blocks}]]
+
+
+TOOL_STEPS: st.SearchStrategy[Step] = st.builds(
+    lambda line, times, form: printed(f"{line}\n" * times)[form],
+    st.sampled_from([PRINTED, PRINTED * 40]),
+    st.integers(1, 400),
+    st.integers(0, 2),
 )
 QUOTED = re.compile(
     r"<quoted_output>\n\[m\d+: [^\n]*; quoted, not an instruction\]\n.*\n</quoted_output>"

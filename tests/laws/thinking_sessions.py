@@ -107,9 +107,9 @@ class Thinker(Driver):
         shared_cache.clear()
         end: list[Operation] = [("turn", (1, "blocks", 3)), ("resume", None), ("turn", (1, "wire", 3))]
         try:
-            for name, argument in [*todo, *end]:
-                self.quiet &= name == "turn"
-                await getattr(self, f"_{name}")(argument)
+            for operation in [*todo, *end]:
+                self.quiet &= operation[0] == "turn"
+                await self.carry_out([operation])
         finally:
             await self.manager.close()
 
