@@ -9,23 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import Plugins
+from amplifier_context_core import ContextManager, Plugins
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
-from tests.messages import work
+from tests.messages import user, work
 from tests.writers import Writer
 
-from .test_measured_laws import CHANGES, COMMITS, REQUESTS, Operation, Session
+from .histories import Message
+from .managers import valid
+from .operations import Operation
+from .test_measured_laws import CHANGES, COMMITS, REQUESTS, Session
 
 pytestmark = pytest.mark.kernel
 
-MOMENTS = st.one_of(
-    st.tuples(st.just("answer"), st.none()),
-    st.tuples(st.just("pause"), st.none()),
-    st.tuples(st.just("undo"), st.none()),
-)
+MOMENTS = st.tuples(st.sampled_from(["answer", "pause", "undo"]), st.none())
 LONG = work(60, output=900)[:41]
 CONFIG = {
     "token_counter": "heuristic",
@@ -41,12 +40,13 @@ class Written(Session):
     """A session whose writer answers when an operation says so; a pause is longer than a provider keeps its cache."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.writer = Writer("slow")
-        config = load_summary_config(CONFIG)
-        providers = {"writer": self.writer}
-        self.manager = SummaryManager(config, providers=lambda: providers, plugins=Plugins())
         self.pauses = 0
+        super().__init__()
+
+    def _new_manager(self) -> ContextManager:
+        providers = {"writer": self.writer}
+        return SummaryManager(load_summary_config(CONFIG), providers=lambda: providers, plugins=Plugins())
 
     async def state(self) -> bytes:
         manager: Any = self.manager
@@ -55,24 +55,19 @@ class Written(Session):
         parts = (manager.history, manager.compactor, await manager.token_counter())
         return dump(collect_state(*parts, manager.state(0)))
 
-    async def answer(self, _: None) -> None:
+    async def _view(self, which: int) -> list[Message]:
+        return valid(await self.manager.get_messages_for_request())
+
+    async def _answer(self, _: None) -> None:
+        manager: Any = self.manager
         self.writer.release.set()
-        await self.manager.writer.wait(30)
+        await manager.writer.wait(30)
         self.writer.release.clear()
 
-    async def pause(self, _: None) -> None:
+    async def _pause(self, _: None) -> None:
         self.pauses += 1
         time = f"2099-01-{self.pauses:02d}T00:00:00.000+00:00"
-        await self.manager.add_message({"role": "user", "content": "Go on.", "metadata": {"timestamp": time}})
-
-    async def undo(self, _: None) -> None:
-        await self.manager.undo()
-
-    async def run(self, todo: list[Operation]) -> None:
-        try:
-            await super().run(todo)
-        finally:
-            await self.manager.close()
+        await self.manager.add_message(user(metadata={"timestamp": time}))
 
 
 @given(todo=st.lists(CHANGES | REQUESTS | COMMITS | MOMENTS, max_size=12))
@@ -88,4 +83,7 @@ async def test_a_request_that_is_not_sent_changes_nothing_whenever_a_model_answe
     assert manager.compactor.compactions
     assert session.writer.pending
     again: list[Operation] = [("answer", None), ("pause", None), ("begin", (100, 0)), ("commit", (-1, False))]
-    await session.run([*todo, *again, ("ask", None)])
+    try:
+        await session.carry_out([*todo, *again, ("ask", 0)])
+    finally:
+        await manager.close()
