@@ -27,6 +27,7 @@ from tests.manager.test_thinking import carrier
 from tests.managers import feed
 from tests.messages import result, says, system, user
 
+from .managers import counting
 from .operations import Driver, Message, Operation
 
 MODELS = {
@@ -124,8 +125,14 @@ class Session(Driver):
         if not people:
             return
         wanted = people[place % len(people)]
+        given = {"retain_contents": [wanted], "provider": self._provider()}
         try:
-            view = await self.manager.request_retention(retain_contents=[wanted], provider=self._provider())
+            if place % 2:
+                view = await self.manager.request_retention(**given)
+            else:
+                measured = await self.manager.measured_request_view(**given, count_view=counting())
+                view = measured["base_view"]
+                assert await measured["transaction"].commit()
         except ContextLengthError:
             return  # too much for the budget
         assert not check_request(view)

@@ -23,7 +23,7 @@ from amplifier_context_core.view import view as of_views
 from amplifier_context_testing import check_request
 from tests.embedders import Deterministic, searching
 from tests.manager.measured import Counting, measure, settings
-from tests.managers import Watch, ask, feed, new_manager
+from tests.managers import ask, feed, new_manager
 from tests.messages import Message, block, says, user, work
 
 BUDGET = 4_000
@@ -97,22 +97,6 @@ async def test_what_is_erased_while_rounds_are_rendered_is_not_sent(
 
 async def inject(event: str, data: dict[str, Any]) -> HookResult:
     return HookResult(action="inject_context", context_injection=f"dwell on {SECRET}")
-
-
-async def test_a_strategy_is_given_nothing_injected_that_was_erased_before_it_runs() -> None:
-    async def forget(event: str, data: dict[str, Any]) -> HookResult:
-        await manager.forget(containing=SECRET)
-        return HookResult(action="continue")
-
-    hooks, watch = HookRegistry(), Watch()
-    hooks.register(PRE_COMPACT, inject, 0, name="inject")
-    manager = new_manager(hooks=hooks, strategies=[watch, FoldRounds()])
-    await ask(await feed(manager, work(60)), BUDGET)
-    assert f"dwell on {SECRET}" in {goal.focus for goal in watch.goals}
-    watch.goals.clear()
-    hooks.register(PRE_COMPACT, forget, 1, name="forget")
-    await ask(await feed(manager, work(60)), BUDGET)
-    assert {goal.focus for goal in watch.goals} == {None}
 
 
 class QuotesFocus(FoldRounds):

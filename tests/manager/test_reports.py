@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from amplifier_context_core import ContextManager
 from amplifier_context_core.economics.meter import Correction, Meter
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, USAGE, WARNING
-from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_testing import EventRecorder, coding_session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.manager.measured import Counting, measure
 from tests.manager.reporting import KEY, Reporting, provider
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, says, size, system, user, work
@@ -117,16 +115,6 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
     assert 0 < cost["growth"] < cost["warm"] < cost["cold"]
     used = [kind for kind, tokens in usage["kinds"].items() if tokens]
     assert used == ["system", "pins", "people", "chapters", "rounds"]
-
-
-async def test_without_a_compaction_nothing_is_a_chapter() -> None:
-    manager = await feed(manager_with(), [says("Welcome.")])
-    await manager.pool.add(ContextItem("Look at this.", "a report", "r1"))
-    result = await measure(manager, Counting())
-    await result["transaction"].commit()
-    kinds = (await manager.usage())["kinds"]
-    assert kinds["rounds"]
-    assert not kinds["chapters"]
 
 
 async def test_it_names_the_threshold_of_the_next_compaction_and_about_how_many_requests_are_left() -> None:

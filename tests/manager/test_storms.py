@@ -129,25 +129,6 @@ async def test_a_result_put_in_many_times_compacts_at_most_once(
     assert manager.compactor.compactions <= before + 1
 
 
-@pytest.mark.parametrize(("system_tokens", "threshold"), [(0, 0.8), (5_000, 0.4)])
-async def test_what_stays_open_leaves_room_beside_the_system_prompt_and_below_the_threshold(
-    system_tokens: int, threshold: float
-) -> None:
-    budget = 10_000
-    manager = new_manager(compact_threshold=threshold, target_usage=0.35)
-    history = [system("x" * 4 * system_tokens), *work(60, output=1_200), call("job"), result("job", "started")]
-    for number in range(60):
-        history += rounds(1, start=200 + number, output=1_000)
-        if number % 10 == 0:
-            await put_in(manager, history, f"{number} parts are done")
-        else:
-            await manager.set_messages(history)
-        view = await ask(manager, budget)
-        assert view[-1]["content"] == history[-1]["content"]
-        # Rounds may not take the view over its threshold by more than one: it is a share of what the prompt leaves.
-        assert size(view) <= system_tokens + threshold * (budget - system_tokens) + 600
-
-
 FILE = "".join(f"    value_{number} = table[{number * 7919 % 10_007}]\n" for number in range(120))
 
 

@@ -9,11 +9,8 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.session.host import Host
-from amplifier_context_testing import check_request
-from tests.manager.measured import Counting, settings
 from tests.managers import ToolHost, feed, new_manager
-from tests.messages import Message, block, call, result, says, user
+from tests.messages import Message, block, says, user
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
 FREE = SimpleNamespace(name="openai", default_model="gpt-5.6")
@@ -148,75 +145,9 @@ def carrier() -> Message:
     return {"role": "user", "content": "Native compacted conversation.", "metadata": marks}
 
 
-async def read(manager: ContextManager, numbers: range, provider: Any) -> list[Message]:
-    """Rounds of a loop, and the request after them."""
-    for number in numbers:
-        calls = call(f"c-{number}", path=f"src/a{number}.py", content=f"Step {number}.")
-        await feed(manager, [calls, result(f"c-{number}", f"def f{number}(): ...\n" * 20)])
-        await manager.get_messages_for_request(BUDGET, provider)
-    return await manager.get_messages_for_request(BUDGET, provider)
-
-
-async def test_a_result_that_comes_after_it_is_sent_with_its_call_after_it() -> None:
-    manager = await feed(new_manager(), [user("Fix the loader."), call("late")])
-    await read(manager, range(4), READER)
-    await feed(manager, [carrier(), result("late", "the file")])
-    view = await manager.get_messages_for_request(BUDGET, READER)
-    assert view[0] == carrier()
-    assert [message["role"] for message in view[1:]] == ["assistant", "tool"]
-    await read(manager, range(4, 60), FREE)
-    assert manager.compactor.compactions
-    again = await manager.get_messages_for_request(BUDGET, READER)
-    assert again[:3] == view, "a compaction for another model folds no part of it"
-
-
 async def test_without_originals_another_model_gets_the_words_in_it() -> None:
     manager = await feed(new_manager(), [carrier(), user("Go on.")])
     view = await manager.get_messages_for_request(BUDGET, FREE)
     assert "We read ten files." in view[0]["content"]
     assert "anthropic:compaction" not in view[0]["metadata"]
     assert (await manager.get_messages_for_request(BUDGET, READER))[0] == carrier()
-
-
-REMINDER = user(
-    "<system-reminder>three todos</system-reminder>",
-    metadata={"ephemeral": True, "persisted": True, "source": "hook"},
-)
-
-
-async def carried() -> ContextManager:
-    """A session whose reminder in force is older than a provider's own compaction."""
-    manager = await feed(new_manager(**settings(max_tokens=BUDGET)), [user("Fix the loader."), REMINDER])
-    await read(manager, range(6), READER)
-    return await feed(manager, [carrier(), user("Go on.")])
-
-
-async def test_a_text_that_a_measured_request_retains_is_sent_after_the_compaction_that_is_newer() -> None:
-    manager = await carried()
-    retained = REMINDER["content"]
-    for number in range(6, 60, 9):  # until chapters are folded
-        count = Counting(ratio=1.0)
-        result = await manager.measured_request_view(provider=READER, retain_contents=[retained], count_view=count)
-        view = result["base_view"]
-        assert await result["transaction"].commit()
-        assert check_request(view) == []
-        assert view[:2] == [carrier(), REMINDER]
-        assert [message["content"] for message in view].count(retained) == 1
-        assert "Fix the loader." not in str(view)
-        sent = manager.compactor.last_sent
-        assert sent is not None
-        assert sent.counted == sum(shown.tokens for shown in (*sent.system, *sent.messages))
-        assert retained not in str(await read(manager, range(number, number + 9), READER)), "others leave it out"
-    assert manager.compactor.compactions
-
-
-async def test_the_call_of_a_job_that_still_runs_is_sent_after_the_compaction_that_is_newer() -> None:
-    class Jobs(Host):
-        def active_operations(self) -> object:
-            return [{"call_id": "c-3"}]
-
-    manager = await carried()
-    manager.requests.host = Jobs()
-    view = await manager.get_messages_for_request(BUDGET, READER)
-    assert check_request(view) == []
-    assert [one for one in ("c-2", "c-3", "c-4") if one in str(view)] == ["c-3"]

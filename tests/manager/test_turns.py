@@ -217,23 +217,6 @@ async def test_arguments_a_host_changed_and_pins_it_set_are_edits() -> None:
     assert history[7]["content"] in [message["content"] for message in view]
 
 
-@pytest.mark.parametrize("change", ["edited", "inserted"])
-async def test_the_newest_question_stays_where_an_older_one_was_edited(change: str) -> None:
-    task, older, newest = (f"{text} {'word ' * 300}" for text in ("Read it.", "Why so slow?", "Which test holds that?"))
-    manager = await feed(new_manager(), [user(task), *rounds(3), user(older), *rounds(3, start=4)])
-    await feed(manager, [user(newest), *rounds(20, start=8, output=600)])
-    messages = await manager.get_messages()
-    contents = [message.get("content") for message in messages]
-    if change == "edited":
-        messages[contents.index(older)] |= {"content": f"{older} [redacted]"}
-    else:
-        messages.insert(contents.index(newest), user(f"What is new? {older}"))
-    await manager.set_messages(messages)
-    view = await ask(manager, 2_500)
-    assert manager.compactor.compactions
-    assert newest in [message["content"] for message in view]
-
-
 @pytest.mark.parametrize("turns", range(8))
 async def test_a_host_that_cancels_all_tasks_and_goes_on_can_add_again(turns: int) -> None:
     manager = new_manager()

@@ -86,33 +86,6 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
 
 
-@pytest.mark.parametrize("which", ["first", "middle", "last"])
-async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
-    which: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    last = manager.compactor.last_sent
-    assert last is not None
-    [chapter, *_] = [segment for segment in last.view.segments() if segment.chapter]
-    assert chapter.chapter is not None
-    described = [entry.first for entry in chapter.chapter.entries]
-    seq = {"first": described[0], "middle": described[len(described) // 2], "last": described[-1]}[which]
-    await manager.pin(f"m{seq}")
-    await feed(manager, rounds(60, start=100))
-    view = await ask(manager, BUDGET)
-    assert any(message.get("tool_calls") and f"call_{(seq - 2) // 2}" in text([message]) for message in view)
-    report = await manager.explain()
-    assert len([row for row in report["rounds"] if int(row["mark"][1:]) <= seq <= int(row["to"][1:])]) == 1
-    assert not [row for row in report["rounds"] if row["state"] == "dropped"]
-    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
-    await manager.pin(f"m{seq}", pinned=False)
-    compactions = manager.compactor.compactions
-    await ask(await feed(manager, rounds(60, start=200)), BUDGET)
-    assert manager.compactor.compactions > compactions
-    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
-
-
 async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
     retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
     messages = work(60)
