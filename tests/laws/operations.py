@@ -82,7 +82,7 @@ class Driver:
     Attributes:
         make_store: gives a store on the same data, as another process would open it.
         session_id: of the session.
-        budgets: tokens of the requests, by number.
+        budgets: tokens of the requests, by number; None is that of the config.
         config: settings.
         traces: a text that is erased leaves a trace, whose salt is drawn at random.
         taken: snapshots of this session, and what they held then.
@@ -91,7 +91,7 @@ class Driver:
 
     make_store: Any
     session_id: str
-    budgets: tuple[int, int]
+    budgets: tuple[int | None, int | None]
     config: dict[str, Any]
     traces: bool = True
     hooks: Hooks = field(default_factory=Hooks)

@@ -87,7 +87,7 @@ class Session(Driver):
     def __init__(self) -> None:
         store = MemoryStore()
         shared_cache.clear()
-        super().__init__(lambda: store, "s", (BUDGET, BUDGET), {"max_tokens": BUDGET}, traces=False)
+        super().__init__(lambda: store, "s", (None, None), {"max_tokens": BUDGET}, traces=False)
         self.open: list[Any] = []
         self.views: list[list[Message]] = []
 
