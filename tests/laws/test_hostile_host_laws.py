@@ -20,7 +20,7 @@ from amplifier_core import HookResult
 from amplifier_core.hooks import HookRegistry
 
 from amplifier_context_core import ContextError
-from amplifier_context_core.events import COMPACTION, POST_COMPACT, PRE_COMPACT
+from amplifier_context_core.events import COMPACTION, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
@@ -91,7 +91,7 @@ class HostileHost:
         manager = new_manager(self._store, kindred=True, hooks=hooks, **config)
         manager.requests.host = ToolHost(lambda: {name: SimpleNamespace(description=name) for name in self._tools})
         manager.requests.prompt.factory = self._system_prompt
-        for event in (PRE_COMPACT, COMPACTION, POST_COMPACT):
+        for event in (PRE_COMPACT, COMPACTION, POST_COMPACT, PREFIX_CHANGED):
             hooks.register(event, self._handle, name=event)
         return manager
 

@@ -26,15 +26,17 @@ class Counting:
         fails: the exception of the next count.
     """
 
-    def __init__(self, *, ratio: float = 1.3, limit: int = 100_000, unavailable: Sequence[int] = ()) -> None:
+    def __init__(
+        self, *, ratio: float = 1.3, overhead: int = OVERHEAD, limit: int = 100_000, unavailable: Sequence[int] = ()
+    ) -> None:
         self.views: list[list[Message]] = []
-        self.ratio = ratio
+        self.ratio, self.overhead = ratio, overhead
         self.limit = limit
         self.unavailable = frozenset(unavailable)
         self.fails: BaseException | None = None
 
     def tokens(self, view: Sequence[Message]) -> int:
-        return OVERHEAD + int(self.ratio * size(view))
+        return self.overhead + int(self.ratio * size(view))
 
     async def __call__(self, view: list[Message]) -> dict[str, Any]:
         checked(view)

@@ -14,7 +14,6 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
-from tests.manager.measured import Counting
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import rounds, size, text, work
 
@@ -129,27 +128,6 @@ async def test_growth_and_another_provider_announce_no_other_prefix_and_another_
     assert [event["reason"] for event in recorder.named(PREFIX_CHANGED)] == ["compaction", "other budget"]
 
 
-async def test_after_a_cancelled_announcement_the_next_request_announces_it_once_more() -> None:
-    entered, changed = asyncio.Event(), list[str]()
-
-    async def slow(event: str, data: dict[str, Any]) -> None:
-        changed.append(data["reason"])
-        entered.set()
-        await asyncio.sleep(0 if len(changed) > 1 else 60)
-
-    manager = await feed(new_manager(hooks=hooks_with(slow, PREFIX_CHANGED)), work(20))
-    await ask(manager, 8_000)
-    await edited(manager)
-    request = asyncio.create_task(manager.get_messages_for_request(8_000))
-    await entered.wait()
-    request.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await request
-    for _ in range(2):
-        await ask(manager, 8_000)
-    assert changed == ["edited history"] * 2
-
-
 @pytest.mark.parametrize("action", ["deny", "ask_user"])
 async def test_a_no_postpones_a_compaction_until_the_view_has_grown(action: str) -> None:
     manager, recorder = await worked(37, answering(action, reason="later"), compact_threshold=0.92)
@@ -225,30 +203,3 @@ async def test_handlers_that_hang_are_not_waited_for_for_ever(
             await ask(manager, BUDGET)
     assert (await manager.explain())["compactions"] == 1
     assert [event for event in COMPACTIONS if event not in caplog.text] == []
-
-
-@pytest.mark.parametrize("asks", ["view", "view in another task", "measured view", "compact"])
-async def test_handlers_that_use_the_manager_do_not_deadlock_and_their_compaction_is_counted_once(asks: str) -> None:
-    done: list[str] = []
-
-    async def handler(event: str, data: dict[str, Any]) -> HookResult:
-        is_new = event not in done
-        done.append(event)
-        if asks == "view":
-            await manager.get_messages_for_request(BUDGET)
-        elif asks == "view in another task":
-            await asyncio.create_task(manager.get_messages_for_request(BUDGET))
-        elif asks == "measured view":
-            await manager.measured_request_view(count_view=Counting())
-        elif is_new:
-            await manager.compact()
-        return HookResult(action="continue")
-
-    hooks = hooks_with(handler, *COMPACTIONS, PREFIX_CHANGED)
-    recorder = EventRecorder(hooks, [POST])
-    manager = await feed(new_manager(hooks=hooks), work(60))
-    await ask(manager, 8_000)
-    async with asyncio.timeout(9):  # less than the ten seconds after which a handler is given up
-        assert len(await ask(manager, BUDGET)) < 121
-    assert {*done} == {*COMPACTIONS, PREFIX_CHANGED}
-    assert asks == "compact" or recorder.count(POST) == (await manager.explain())["compactions"]

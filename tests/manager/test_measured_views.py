@@ -13,7 +13,7 @@ from amplifier_context_core import ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.manager.measured import BUDGET, OVERHEAD, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, says, size, system, text, user, words, work
+from tests.messages import Message, rounds, says, shared_prefix, size, system, text, user, words, work
 
 
 async def test_the_providers_count_decides_although_our_own_sees_no_need() -> None:
@@ -226,3 +226,16 @@ async def test_of_equal_texts_to_retain_the_newest_stays_in_a_hard_fit_too_and_w
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)
+
+
+async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> None:
+    texts = [f"<system-reminders>note {number}</system-reminders>" for number in range(5)]
+    notes = [user(text, metadata={"ephemeral": True}) for text in texts]
+    manager = await feed(new_manager(max_tokens=BUDGET), [*work(2), *notes, *rounds(40, start=50)])
+    before = await ask(manager, BUDGET // 2)
+    await ask(manager, BUDGET)
+    for note in notes:
+        assert all(one["content"] != note["content"] for one in await ask(manager, BUDGET))
+        result = await measure(manager, Counting(ratio=1.0, overhead=0), retain_contents=[note["content"]])
+        assert await result["transaction"].commit()
+    assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)

@@ -17,7 +17,7 @@ from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, call, result, rounds, text, user, work
+from tests.messages import Message, bare, call, result, rounds, system, text, user, words, work
 
 BUDGET = 4_000
 
@@ -230,3 +230,18 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
+
+
+async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
+    """The newest notice of a hook stays, and a call without result keeps a compaction from all after it."""
+    budget = 1_600
+    manager = await feed(new_manager(compact_threshold=0.3, target_usage=0.2), [system(words("rule", 200))])
+    pinned, human = result("p", words("pinned", 300)), user(words("human", 940))
+    await feed(manager, [call("p"), pinned])
+    await manager.pin("m2")
+    notice = user(words("notice", 2_700), metadata={"source": "hook", "hook_name": "h"})
+    for message in (notice, call("open", content=words("open", 850)), human):
+        await manager.add_message(message)
+        view = await ask(manager, budget)
+        assert [one["content"] for one in view if one.get("tool_call_id") == "p"] == [pinned["content"]]
+    assert view[-1]["content"] == human["content"]

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry, HookResult
 
-from amplifier_context_core import ContextError, ContextManager
+from amplifier_context_core import ContextError
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting
 from tests.managers import feed, new_manager
-from tests.messages import Message, bare, size, text, work
+from tests.messages import Message, bare, call, result, size, text, user, work
 
 THREADS = 8
 ROUNDS = 40
@@ -44,16 +44,8 @@ def in_threads(work: Callable[[int], Coroutine[Any, Any, None]], threads: int = 
 
 
 def a_round(thread: int, number: int) -> list[Message]:
-    call = f"call_{thread}_{number}"
-    calls = [{"id": call, "tool": "read", "arguments": {"path": f"t{thread}/f{number}.py"}}]
-    return [
-        {"role": "assistant", "content": "", "tool_calls": calls},
-        {"role": "tool", "tool_call_id": call, "content": f"thread {thread} round {number} " * 12},
-    ]
-
-
-async def start(manager: ContextManager) -> None:
-    await manager.add_message({"role": "user", "content": "Everybody works."})
+    name = f"call_{thread}_{number}"
+    return [call(name, path=f"t{thread}/f{number}.py"), result(name, f"thread {thread} round {number} " * 12)]
 
 
 def test_nothing_is_lost_and_each_threads_order_is_kept() -> None:
@@ -61,10 +53,9 @@ def test_nothing_is_lost_and_each_threads_order_is_kept() -> None:
 
     async def work(thread: int) -> None:
         for number in range(ROUNDS):
-            for message in a_round(thread, number):
-                await manager.add_message(message)
+            await feed(manager, a_round(thread, number))
 
-    asyncio.run(start(manager))
+    asyncio.run(manager.add_message(user()))
     in_threads(work)
     history = bare(asyncio.run(manager.get_messages()))
     assert len(history) == 1 + THREADS * ROUNDS * 2
@@ -77,12 +68,11 @@ def test_nothing_is_lost_and_each_threads_order_is_kept() -> None:
 
 def test_what_adds_and_reads_may_be_called_from_any_loop_while_one_makes_requests_and_edits() -> None:
     manager = new_manager()
-    asyncio.run(start(manager))
+    asyncio.run(manager.add_message(user()))
 
     async def work(thread: int) -> None:
         for number in range(8):
-            for message in a_round(thread, number):
-                await manager.add_message(message)
+            await feed(manager, a_round(thread, number))
             history = await manager.get_messages()
             match thread % 4, thread:
                 case 0, 0:
@@ -108,11 +98,10 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
     measured: list[dict[str, Any]] = []
 
     async def elsewhere() -> None:
-        await manager.add_message({"role": "user", "content": "From elsewhere."})
+        await manager.add_message(user("From elsewhere."))
         assert (await manager.get_messages())[-1]["content"] == "From elsewhere."
-        assert await manager.recall("m1")
-        assert await manager.search("elsewhere")
-        assert await manager.explain()
+        for reads in (manager.recall("m1"), manager.search("elsewhere"), manager.explain()):
+            assert await reads
         for one in (
             manager.get_messages_for_request(BUDGET),
             manager.measured_request_view(count_view=no_count),

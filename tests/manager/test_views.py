@@ -166,3 +166,24 @@ async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks_and_anoth
     for nothing in ("", "  \n"):  # no empty message takes its place
         prompt = nothing
         assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
+
+
+@pytest.mark.parametrize("which", [0, 5, -1], ids=["first", "middle", "last"])
+async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(which: int) -> None:
+    manager = await feed(new_manager(), work(60))
+    await ask(manager, BUDGET)
+    last = manager.compactor.last_sent
+    assert last is not None
+    chapter = next(segment.chapter for segment in last.view.segments() if segment.chapter)
+    seq = chapter.entries[which].first
+    await manager.pin(f"m{seq}")
+    view = await ask(await feed(manager, rounds(60, start=100)), BUDGET)
+    assert any(message.get("tool_calls") and f"call_{(seq - 2) // 2}" in text([message]) for message in view)
+    report = await manager.explain()
+    assert len([row for row in report["rounds"] if int(row["mark"][1:]) <= seq <= int(row["to"][1:])]) == 1
+    assert not [row for row in report["rounds"] if row["state"] == "dropped"]
+    await manager.pin(f"m{seq}", pinned=False)
+    compactions = manager.compactor.compactions
+    await ask(await feed(manager, rounds(60, start=200)), BUDGET)
+    assert manager.compactor.compactions > compactions
+    assert manager.warnings.texts == [], "no strategy was skipped"
