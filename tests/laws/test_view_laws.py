@@ -13,7 +13,7 @@ from amplifier_context_core import ContextManager, PinRefused, count_tokens
 from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
 from amplifier_context_testing import checked
 from tests.managers import feed
-from tests.messages import IMAGE, bare, block, result, user
+from tests.messages import IMAGE, bare, block, result, says, system, user, words
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
 from .managers import counting, new_manager, tokens_of, valid
@@ -211,7 +211,7 @@ async def test_what_was_pinned_by_command_is_in_every_later_view(
     except PinRefused:  # others asked by their metadata, and fill the share
         reject()
     for text in data.draw(st.lists(WORDS, max_size=20)):
-        await manager.add_message({"role": "assistant", "content": text * 3})
+        await manager.add_message(says(text * 3))
         view = await ask(manager, budget)
         assert any(message["content"] == entry.message["content"] for message in view)
 
@@ -277,37 +277,30 @@ STEPS = st.lists(
 SIZES_OF_BUDGETS = st.integers(300, 6_000)
 
 
-def text(name: str, tokens: int) -> str:
-    """Text of about so many tokens, whose words differ, so that a cut shows."""
-    return " ".join(f"{name}{number}" for number in range(max(1, tokens * 4 // (len(name) + 4))))
-
-
 def messages_of(step: Turn, number: int, budget: int) -> list[Message]:
-    """Return the messages of a step; each text has the number of its step."""
+    """Return the messages of a step. The words of its text differ from all others, so that a cut shows."""
     kind, share = step
-    words = text(f"s{number}x", share * budget // 1_000)
-    call = {"id": f"c{number}", "name": "todo" if kind == "state" else "bash", "arguments": {"n": number}}
-    result = {"role": "tool", "tool_call_id": f"c{number}", "content": words}
+    text = words(f"s{number}x", share * budget // 1_000) or "s"
+    called = {"id": f"c{number}", "name": "todo" if kind == "state" else "bash", "arguments": {"n": number}}
     match kind:
         case "person":
-            return [{"role": "user", "content": words}]
+            return [user(text)]
         case "answer":
-            return [{"role": "assistant", "content": words}]
+            return [says(text)]
         case "notice":
-            source = {"source": "hook", "hook_name": f"hook{number % 2}"}
-            return [{"role": "user", "content": words, "metadata": source}]
+            return [user(text, metadata={"source": "hook", "hook_name": f"hook{number % 2}"})]
         case "state":
-            call["arguments"] = {"todos": [{"content": words, "status": "pending"}]}
-            return [{"role": "assistant", "content": "", "tool_calls": [call]}, {**result, "content": "saved"}]
+            called["arguments"] = {"todos": [{"content": text, "status": "pending"}]}
+            return [says("", tool_calls=[called]), result(f"c{number}", "saved")]
         case "open call":
-            return [{"role": "assistant", "content": words, "tool_calls": [call]}]
+            return [says(text, tool_calls=[called])]
         case _:
-            return [{"role": "assistant", "content": f"step {number}", "tool_calls": [call]}, result]
+            return [says(f"step {number}", tool_calls=[called]), result(f"c{number}", text)]
 
 
-def fits(human: Message, system: list[Message], capacity: int) -> bool:
+def fits(human: Message, prompt: list[Message], capacity: int) -> bool:
     """True if the message fits beside the system prompt and an eighth of the capacity."""
-    return tokens_of(human) <= capacity - capacity // 8 - tokens_of(*system)
+    return tokens_of(human) <= capacity - capacity // 8 - tokens_of(*prompt)
 
 
 def shows(view: list[Message], human: Message) -> bool:
@@ -336,8 +329,8 @@ async def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
     steps: list[Turn], first: int, second: int, share: int, threshold: float
 ) -> None:
     manager = new_manager(compact_threshold=threshold)
-    system: list[Message] = [{"role": "system", "content": text("rule", share * min(first, second) // 1_000)}]
-    await manager.add_message(system[0])
+    prompt = [system(words("rule", share * min(first, second) // 1_000))]
+    await feed(manager, prompt)
     human: Message | None = None
     for number, step in enumerate(steps):
         for message in messages_of(step, number, max(first, second)):
@@ -345,7 +338,7 @@ async def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
             human = message if step[0] == "person" else human
         for budget in (first, second):
             view = await manager.get_messages_for_request(token_budget=budget)
-            if human is not None and fits(human, system, budget):
+            if human is not None and fits(human, prompt, budget):
                 assert shows(checked(view), human) or needs_all(manager, view, human)
 
 
@@ -382,10 +375,9 @@ async def test_a_message_that_a_limit_clipped_is_whole_again_once_the_limit_is_g
 async def test_limits_in_turn_one_of_which_has_room_for_it_keep_a_view_each(size: int, first: int, second: int) -> None:
     """Where nothing comes to the history, each limit sees the same bytes each time, after one compaction each."""
     manager = new_manager(max_tokens=4_000)
-    human: Message = {"role": "user", "content": text("human", size)}
+    human = user(words("human", size))
     assume(fits(human, [], max(first, second)))
-    await manager.add_message(human)
-    await manager.add_message({"role": "assistant", "content": "I look into it."})
+    await feed(manager, [human, says("I look into it.")])
     views: dict[int, list[Message]] = {}
     for limit in (first, second) * 5:
         view = await measured(manager, limit)
