@@ -13,7 +13,7 @@ from amplifier_core import HookRegistry
 from amplifier_context_core.messages.parsing import metadata_of
 from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, rounds, says, system, text, user, work
+from tests.messages import Message, rounds, says, text, user, work
 
 BUDGET = 8_000
 AUTO: dict[str, Any] = {"cadence": "auto", "target_usage": 0.5, "compact_threshold": 0.92}
@@ -97,14 +97,3 @@ async def test_the_last_chapter_alone_asks_for_a_breakpoint_and_up_to_it_a_view_
             end = marked(before)[0] + 1
             kept += sent(after)[:end] == sent(before)[:end]
     assert kept > 0
-
-
-async def test_a_view_without_any_metadata_marks_its_history_as_stable_for_provider_anthropic() -> None:
-    """Without a word in any metadata it places no breakpoint in a conversation (docs/caching.md)."""
-    manager = await feed(new_manager(), [system(), *work(3)])
-    provider = SimpleNamespace(name="bedrock-Claude")
-    view = await ask(manager, BUDGET, provider)
-    assert [message.get("metadata") for message in view[:3]] == [None, {"persisted": True}, None]
-    assert all("metadata" not in message for message in await ask(manager, BUDGET))
-    await manager.add_message(user("Do it.", metadata={"x": 1}))
-    assert (await ask(manager, BUDGET, provider))[-1]["metadata"] == {"x": 1}

@@ -165,16 +165,6 @@ async def test_the_event_is_emitted_once_for_each_twentieth_and_after_a_compacti
     assert len(recorder.named(USAGE)) == before
 
 
-@pytest.mark.parametrize("width", [44, 100])
-async def test_the_text_has_a_row_for_each_kind_and_fits_its_width(width: int) -> None:
-    manager = await feed(manager_with(), work(20))
-    await manager.get_messages_for_request()
-    lines = (await manager.describe(width)).split("\n")
-    rows = [line.split()[0] for line in lines if line.endswith(("█", "·"))]
-    assert rows == [*(await manager.usage())["kinds"], "free"]
-    assert max(map(len, lines)) <= width
-
-
 DECLARED = 8_000
 ANSWERED = 6_000  # tokens: what the provider's answer and the safety margin leave
 

@@ -9,7 +9,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.managers import ToolHost, feed, new_manager
+from tests.managers import feed, new_manager
 from tests.messages import Message, block, says, user
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
@@ -73,28 +73,6 @@ async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool
     await talk(session, range(5, 6))
     assert await seen(session) == names(1, 5)
     assert await hashed() == [2, 10]
-
-
-async def test_thinking_is_left_out_that_answers_no_request_or_one_that_a_message_followed() -> None:
-    unasked, followed = new_manager(), new_manager()
-    await unasked.set_messages([user("Well?"), answer(1), user("Sure?"), answer(2), user("Really?")])
-    await followed.add_message(user("Well?"))
-    await followed.get_messages_for_request(LARGE, BOUND)
-    await followed.add_message(user("Quickly."))
-    await followed.add_message(answer(1))
-    assert [await seen(unasked), await seen(followed)] == [[], []]
-
-
-async def test_an_answer_whose_provider_declares_binding_is_bound_whatever_its_model() -> None:
-    session = new_manager()
-    await session.add_message(user("Well?"))
-    await session.get_messages_for_request(LARGE, FREE)
-    bound = answer(1)
-    bound["metadata"] = {"anthropic": {"thinking_binding": "drop_block"}}
-    await session.add_message(bound)
-    assert await seen(session, FREE) == names(1)
-    session.requests.host = ToolHost(lambda: {"other": None})
-    assert await seen(session, FREE) == []
 
 
 async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ from tests.messages import (
     digest,
     rounds,
     says,
-    shared_prefix,
     size,
     system,
     text,
@@ -43,16 +40,6 @@ async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_con
     view = await ask(manager, BUDGET)
     assert [message["role"] for message in view] == ["developer", "user", "assistant"]
     assert view[: len(before)] == before
-
-
-async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
-    called, result = rounds(1, start=900)
-    manager = await feed(new_manager(), [*work(60), called])
-    before = await ask(manager, BUDGET)
-    assert before[-1]["content"].startswith("[no result")
-    after = await ask(await feed(manager, [result]), BUDGET)
-    assert shared_prefix(before, after) == len(before) - 1
-    assert after[-1]["content"] == result["content"]
 
 
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
@@ -86,23 +73,6 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
 
 
-async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
-    retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
-    messages = work(60)
-    messages.insert(3, user("Answer in French.", metadata=retired))
-    messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
-    manager = await feed(new_manager(), messages)
-    active = {"amplifier:instruction": {"id": "i2", "disposition": "active"}}
-    await manager.add_message(user("Answer in Greek.", metadata=active))
-    view = await ask(manager, BUDGET)
-    assert len(view) < len(messages)
-    assert [word for word in ("French", "Dutch", "Greek") if word in text(view)] == ["Greek"]
-    history = await manager.get_messages()
-    history[-1]["metadata"]["amplifier:instruction"]["disposition"] = "retired"
-    await manager.set_messages(history)
-    assert "Greek" not in text(await ask(manager, BUDGET))
-
-
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
 async def test_signed_thinking_goes_when_the_provider_changes_and_comes_back_with_it(known: str) -> None:
     one, other = SimpleNamespace(name="anthropic"), SimpleNamespace(name="openai")
@@ -130,22 +100,6 @@ async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
     await manager.set_messages([*stored, last])
     await manager.compact()
     assert [message["metadata"]["timestamp"] for message in (await manager.get_messages())[:-1]] == before
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [{"ephemeral": True}, {"amplifier_input": {"kind": "service"}}, {"amplifier_public_reference_only": True}],
-)
-async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(metadata: Any) -> None:
-    """Other ones are in tests/core/test_parsing.py."""
-    injected = user("Half of the budget is used.", metadata=metadata)
-    messages = [injected, user("THE TASK"), *rounds(60), deepcopy(injected)]
-    manager = await feed(new_manager(), messages)
-    view = await ask(manager, 2_000)
-    report = await manager.explain()
-    assert manager.turn_count == 1
-    assert {member["why"]: member["mark"] for member in report["floor"]["members"]}["task"] == "m2"
-    assert any(message["content"] == "THE TASK" for message in view)
 
 
 async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks_and_another_changes_its_own_bytes_only() -> None:
