@@ -4,8 +4,6 @@ A conversation is drawn as a list of steps, each the messages of one round or on
 that reuse, orphans, late and missing results are the rule and not the exception.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 An operation is a name and what it takes, so that a failing example is read, shrunk and replayed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

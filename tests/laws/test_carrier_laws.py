@@ -4,8 +4,6 @@ A model that reads none gets the originals, and no carrier. What no carrier repl
 number of compactions, resumes, forks and changes of the model.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from types import SimpleNamespace

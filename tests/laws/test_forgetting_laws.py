@@ -1,7 +1,5 @@
 """Law: what was forgotten is nowhere any more, whatever a host gives back of its own copy; all else is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -4,8 +4,6 @@ A host does what hosts may do at the worst time: it cancels, re-enters, changes 
 of its agent loop is judged as a provider that binds thinking would. Threads are in tests/manager/test_threads.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import random

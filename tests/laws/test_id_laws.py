@@ -1,7 +1,5 @@
 """Laws of what a message says: rounds and their rendering, ids, names, and arguments of calls, in any shape."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Laws of queues and pools: whatever is appended, added, branched and written, the rules of each hold."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

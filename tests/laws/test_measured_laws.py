@@ -1,7 +1,5 @@
 """Laws of measured requests: one that is not sent leaves no trace, whatever happens between its begin and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -3,8 +3,6 @@
 A session with recalls is compared with the same session in which each recall was answered in one line.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

@@ -5,8 +5,6 @@ first view after a resume is the last one before it, byte for byte. Thinking is 
 would.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Laws of memory: a view that a host hands back is the history; a store that loses entries takes nothing from it."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Laws of strategies run by themselves: any conversation, any strategy that drops or shortens."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

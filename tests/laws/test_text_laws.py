@@ -1,7 +1,5 @@
 """Laws of clipping, naming and counting."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

@@ -1,7 +1,5 @@
 """The policy of compactions: when a view is compacted, how far, and when an attempt is repeated."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any

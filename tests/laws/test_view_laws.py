@@ -1,7 +1,5 @@
 """Laws of views: any conversation, any budget."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any

@@ -4,8 +4,6 @@ The tests of some files run with each. What differs between stores is tested by 
 kernel. `make check` runs the tests of this folder in memory only and without a model, `make soak` in every combination.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 

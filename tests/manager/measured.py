@@ -1,7 +1,5 @@
 """Requests that a provider counts before they are sent: the count, and the question of a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

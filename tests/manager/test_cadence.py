@@ -1,7 +1,5 @@
 """When views are compacted by what that costs, and the metadata by which they mark where a cached prefix may end."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Edits and erasures while a request is prepared or a compaction runs; what is erased is in memory no more."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sqlite3

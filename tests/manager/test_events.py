@@ -1,7 +1,5 @@
 """Compactions are announced through the kernel's hooks; what a handler does cannot harm a request."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

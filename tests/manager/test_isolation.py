@@ -1,7 +1,5 @@
 """Whatever a caller does to what it handed in or got back, what is stored stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """Requests of loop-streaming: counted by the provider before they are sent, or with texts to retain."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Plug-ins that fail: each failure is named once, with the line it came from, never with the content of a message."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What explain, usage and events report: of every round, by kind, in the tokens of the provider."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 from types import SimpleNamespace

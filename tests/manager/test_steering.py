@@ -1,7 +1,5 @@
 """What people can ask of a session's memory: compact, preview, undo, pins, short forms, search."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """No storms of compactions or warnings: beside giants, with running jobs, re-reads, and budgets that change."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Thinking that is bound to its prefix, and a provider's own compactions, in views of a session whose models change."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

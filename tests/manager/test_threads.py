@@ -1,7 +1,5 @@
 """Threads with event loops of their own, what work takes of a loop at once, and what is done beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

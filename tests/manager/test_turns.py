@@ -1,7 +1,5 @@
 """Turns, cancelled ones too, and what else hosts and loops do to a context manager (docs/kernel.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Views: valid, stable between compactions, never over budget, whatever hosts and providers put into messages."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
