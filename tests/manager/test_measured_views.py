@@ -53,18 +53,6 @@ async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_a_short_form_is_shown_at_once_though_a_request_that_was_given_up_had_shown_the_result() -> None:
-    manager = await feed(new_manager(**settings()), [*work(1), *rounds(1, start=7, output=8_000)])
-    result = await measure(manager, Counting())
-    result["transaction"].rollback()
-    await manager.compact_summary("call_7", "in short")
-    again = await measure(manager, Counting())
-    assert "in short" in text(again["base_view"])
-    assert await again["transaction"].commit()
-    await manager.compact_summary("call_7", "shorter")
-    assert "shorter" not in text(await ask(manager))
-
-
 @pytest.mark.parametrize(
     ("config", "limit", "error"), [({}, OVERHEAD // 2, ContextLengthError), ({"strict": True}, 10**6, ContextOverflow)]
 )
@@ -307,14 +295,6 @@ async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent_and_
     assert (await manager.explain())["compactions"] == 0
     await manager.add_message(user())
     assert "file 39: " not in text(await ask(manager, None))
-
-
-async def test_a_compaction_that_came_between_is_kept() -> None:
-    manager, result, _ = await pending()
-    view = await ask(manager, None)
-    assert await result["transaction"].commit() is True
-    assert (await manager.explain())["compactions"] == len(await manager.compactions()) == 1
-    assert text(await ask(manager, None)) == text(view)
 
 
 async def test_a_pin_that_came_between_holds_after_the_commit() -> None:

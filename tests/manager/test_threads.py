@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,24 +22,15 @@ BUDGET = 6_000
 
 def in_threads(work: Callable[[int], Coroutine[Any, Any, None]], threads: int = THREADS) -> None:
     """Run a coroutine in threads, each with a loop of its own, all at once; the first failure of any is raised."""
-    failures: list[BaseException] = []
     start = threading.Barrier(threads)
 
     def run(number: int) -> None:
-        try:
-            start.wait(10)
-            asyncio.run(asyncio.wait_for(work(number), 60))
-        except BaseException as problem:  # noqa: BLE001 - handed to the test's own thread
-            failures.append(problem)
+        start.wait(10)
+        asyncio.run(asyncio.wait_for(work(number), 60))
 
-    running = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(threads)]
-    for thread in running:
-        thread.start()
-    for thread in running:
-        thread.join(90)
-    assert not any(thread.is_alive() for thread in running), "a thread waits for ever"
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(run, number) for number in range(threads)]:
+            done.result(90)
 
 
 def a_round(thread: int, number: int) -> list[Message]:

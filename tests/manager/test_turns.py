@@ -1,16 +1,14 @@
 """Turns, cancelled ones too, and what else hosts and loops do to a context manager (docs/kernel.md)."""
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, call, result, rounds, says, shared_prefix, system, text, user, work
+from tests.messages import bare, call, result, says, shared_prefix, system, text, user, work
 
 
 async def test_human_messages_one_after_the_other_are_turns_of_their_own_added_one_by_one_or_at_once() -> None:
@@ -51,113 +49,77 @@ async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_
 
 BUDGET = 4_000
 INTERRUPTED = "[interrupted"
-
-Emit = Callable[[str], Awaitable[Any]]
-
-
-async def mounted(on_interrupt: str) -> tuple[ContextManager, Emit]:
-    """A manager in a session, and its session's events."""
-    manager = new_manager(on_interrupt=on_interrupt)
-    coordinator = MockCoordinator()
-    await mount_manager(coordinator, manager, "context-test")
-
-    async def emit(event: str) -> None:
-        await coordinator.hooks.emit(event, {})
-
-    return manager, emit
-
-
-def open_turn() -> list[Message]:
-    """A turn with a finished round and one whose second call is still open."""
-    talk = ConversationBuilder().user("Run everything.").round("run", {"suite": "fast"}, "fast: passed")
-    one, _ = talk.call(("run", {"suite": "slow"}), ("run", {"suite": "huge"}))
-    return talk.result(one, "slow: passed").messages
-
-
 CLOSING = says("The turn was cancelled.")
 NEXT = user("Only the fast suite.")
 DONE = [*work(2), says()]
+# A turn with a finished round and one whose second call is still open.
+OPEN = [user("Run everything."), call("a"), result("a", "fast: passed"), call("b", "c"), result("b", "slow: passed")]
+# What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more.
+SILENT: list[Any] = ["cancel:completed", "orchestrator:complete", "cancel:completed"]
+CLOSED: list[Any] = ["cancel:completed", CLOSING, "orchestrator:complete", "cancel:completed"]
 
 
-async def cancel(manager: ContextManager, emit: Emit, *, closing: bool = False) -> None:
-    """What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more."""
-    await emit("cancel:completed")
-    if closing:
-        await manager.add_message(CLOSING)
-    await emit("orchestrator:complete")
-    await emit("cancel:completed")
+class Cancelled:
+    """A manager in a session, to which a host and the kernel report."""
+
+    def __init__(self, on_interrupt: str) -> None:
+        self.manager = new_manager(on_interrupt=on_interrupt)
+        self.coordinator = MockCoordinator()
+
+    async def take(self, *reports: Any) -> None:
+        """Events by their names, and messages."""
+        for one in reports:
+            await (self.coordinator.hooks.emit(one, {}) if isinstance(one, str) else self.manager.add_message(one))
+
+    async def outputs(self) -> list[str]:
+        return [message["content"] for message in await ask(self.manager, BUDGET) if message["role"] == "tool"]
 
 
-@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
+async def cancelled(on_interrupt: str, *reports: Any) -> Cancelled:
+    session = Cancelled(on_interrupt)
+    await mount_manager(session.coordinator, session.manager, "context-test")
+    await session.take(*reports)
+    return session
+
+
+@pytest.mark.parametrize("reports", [SILENT, CLOSED], ids=["silent", "closing message"])
 @pytest.mark.parametrize("policy", ["keep", "repair"])
 async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_calls_in_the_view(
-    policy: str, closing: bool
+    policy: str, reports: list[Any]
 ) -> None:
-    manager, emit = await mounted(policy)
-    await feed(manager, open_turn())
-    await cancel(manager, emit, closing=closing)
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
-    view = await ask(manager, BUDGET)
-    answered = [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"]
-    assert answered == [False, False, policy == "repair"]
-    await feed(manager, [*rounds(1, start=70)[:1], user("Well?")])  # open in the next turn
-    view = await ask(manager, BUDGET)
-    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [*answered, False]
+    session = await cancelled(policy, *OPEN, *reports, NEXT)
+    assert bare(await session.manager.get_messages()) == [*OPEN, *(one for one in reports if one is CLOSING), NEXT]
+    await session.take(call("d"), user("Well?"))  # open in the next turn
+    shown = await session.outputs()
+    assert [one.startswith(INTERRUPTED) for one in shown] == [False, False, policy == "repair", False]
+    await session.take(result("c", "huge: passed"))
+    assert (await session.outputs())[:3] == ["fast: passed", "slow: passed", "huge: passed"], "late results count"
 
 
 @pytest.mark.parametrize(
     "reports",
-    [
-        ["cancel:completed", "orchestrator:complete", "cancel:completed"],
-        ["cancel:completed", CLOSING, "orchestrator:complete", "cancel:completed"],
-        ["cancel:completed"],
-        ["orchestrator:complete", "cancel:completed"],  # an immediate one ends the loop by an exception
-    ],
-    ids=["silent", "closing message", "never completed", "the kernel alone, and last"],
+    [SILENT, CLOSED, SILENT[:1], SILENT[1:]],
+    ids=["silent", "closing message", "never completed", "the kernel alone, and last"],  # the last ends by an exception
 )
 async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all_and_no_other(reports: list[Any]) -> None:
-    manager, emit = await mounted("discard")
-    history: list[Message] = []
-    for _ in range(2):
-        await feed(manager, open_turn())
-        for report in reports:
-            await (emit(report) if isinstance(report, str) else manager.add_message(report))
-        await manager.add_message(NEXT)
-        await manager.add_message(DONE[-1])
-        await emit("orchestrator:complete")
-        history += [NEXT, DONE[-1]]
-        assert bare(await manager.get_messages()) == history
-    await ask(manager, BUDGET)
+    session = await cancelled("discard")
+    for times in (1, 2):
+        await session.take(*OPEN, *reports, NEXT, says(), "orchestrator:complete")
+        assert bare(await session.manager.get_messages()) == [NEXT, says()] * times
+    await ask(session.manager, BUDGET)
 
 
 async def test_a_cancellation_before_the_prompt_was_stored_takes_no_finished_turn_out() -> None:
-    manager, emit = await mounted("discard")
-    await feed(manager, DONE)
-    await emit("orchestrator:complete")
-    await emit("prompt:submit")
-    await emit("cancel:completed")  # before the loop stored the prompt
-    await emit("cancel:completed")
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*DONE, NEXT]
+    session = await cancelled("discard", *DONE, "orchestrator:complete", "prompt:submit")
+    await session.take("cancel:completed", "cancel:completed", NEXT)  # before the loop stored the prompt
+    assert bare(await session.manager.get_messages()) == [*DONE, NEXT]
 
 
 async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_next() -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, [*DONE, *open_turn()])
-    await cancel(manager, emit)
-    await manager.interrupt()
-    await feed(manager, [NEXT, *rounds(1, start=70)[:1], user("Well?")])
-    assert INTERRUPTED not in text(await ask(manager, BUDGET))
-
-
-async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, open_turn())
-    await cancel(manager, emit)
-    await feed(manager, [NEXT, result("call_0003", "huge: passed")])
-    view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
+    session = await cancelled("repair", *DONE, *OPEN, *SILENT)
+    await session.manager.interrupt()
+    await session.take(NEXT, call("d"), user("Well?"))
+    assert INTERRUPTED not in text(await ask(session.manager, BUDGET))
 
 
 async def test_another_system_message_takes_the_place_of_the_first_and_none_leaves_it() -> None:
