@@ -155,22 +155,10 @@ def holding(text: str) -> list[Entry]:
 
 @pytest.mark.digest
 @pytest.mark.parametrize("make", [new_manager, lambda: searching(Deterministic())], ids=["words", "words and vectors"])
-async def test_no_object_of_this_process_holds_a_message_that_was_forgotten(make: Any) -> None:
-    manager: ContextManager = make()
-    await feed(manager, [user([block(f"the password is {UNIQUE}")]), says(), user([block("a goose")])])
-    await ask(manager)
-    assert (await manager.search(UNIQUE))[0] == "m1"
-    assert len(holding(UNIQUE)) == 1
-    await manager.forget(["m1"])
-    await ask(manager)  # until then the request is known to which an answer may still come
-    assert holding("a goose")
-    assert holding(UNIQUE) == []
-
-
-@pytest.mark.digest
-async def test_the_index_of_words_in_this_process_is_dropped_with_what_was_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_no_object_of_this_process_holds_a_message_that_was_forgotten(
+    make: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The index of words in memory is dropped, too."""
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect
 
@@ -179,12 +167,17 @@ async def test_the_index_of_words_in_this_process_is_dropped_with_what_was_forgo
         return opened[-1]
 
     monkeypatch.setattr(sqlite3, "connect", noted)
-    manager = await feed(new_manager(), [user(f"the password is {UNIQUE}")])
-    assert await manager.search(UNIQUE) == ["m1"]
+    manager: ContextManager = make()
+    await feed(manager, [user([block(f"the password is {UNIQUE}")]), says(), user([block("a goose")])])
+    await ask(manager)
+    assert (await manager.search(UNIQUE))[0] == "m1"
+    assert len(holding(UNIQUE)) == len(opened) == 1
     await manager.forget(["m1"])
-    (index,) = opened
+    await ask(manager)  # until then the request is known to which an answer may still come
+    assert holding("a goose")
+    assert holding(UNIQUE) == []
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-        index.execute("SELECT 1")
+        opened[0].execute("SELECT 1")
 
 
 async def test_a_manager_that_is_dropped_is_freed_with_its_last_reference() -> None:

@@ -64,13 +64,13 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def compacted_often(manager: ContextManager, times: int = 4) -> None:
+async def compacted_often(manager: ContextManager) -> None:
     """Compact several times."""
     await feed(manager, work(60, task=f"Use {SECRET}."))
-    for number in range(times):
+    for number in range(4):
         checked(await manager.get_messages_for_request(BUDGET))
         await feed(manager, rounds(30, start=1_000 * (number + 1)))
-    assert (await manager.explain())["compactions"] >= times - 1
+    assert (await manager.explain())["compactions"] >= 3
 
 
 @pytest.mark.parametrize(
@@ -147,30 +147,7 @@ async def test_a_failing_observer_is_named_once_for_each_point(caplog: pytest.Lo
 
 
 def raises(text: str) -> int:
-    raise ValueError(text)  # where the counter fails
-
-
-@pytest.mark.parametrize(
-    ("counter", "why"),
-    [
-        (raises, "failed (ValueError at "),
-        (lambda text: None, "returned a NoneType"),
-        (lambda text: -1, "returned -1"),
-        (lambda text: True, "returned a bool"),
-    ],
-)
-async def test_where_a_token_counter_fails_the_heuristic_counts(
-    counter: Callable[[str], Any], why: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    plain, odd = with_plugin(None), with_plugin(Plugin(counter=counter), token_counter="odd")
-    await compacted_often(plain, 1)
-    with caplog.at_level(logging.INFO):
-        await compacted_often(odd, 1)
-    assert [entry.tokens for entry in odd.snapshot()] == [entry.tokens for entry in plain.snapshot()]
-    (warning,) = warnings(caplog)
-    assert warning.startswith(f"session s: token counter {counter!r} {why}")
-    assert warning.endswith("; 4 characters a token are assumed")
-    assert SECRET not in caplog.text
+    raise ValueError(text)
 
 
 def fails(history: Iterable[Entry], query: str, limit: int) -> Any:
@@ -184,19 +161,32 @@ def vandalises(history: Iterable[Entry], query: str, limit: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("search", "why"), [(fails, "failed (ValueError at "), (vandalises, "returned no list of entries")]
+    ("kind", "odd", "why"),
+    [
+        ("counter", raises, "failed (ValueError at "),
+        ("counter", lambda text: None, "returned a NoneType"),
+        ("counter", lambda text: -1, "returned -1"),
+        ("counter", lambda text: True, "returned a bool"),
+        ("search", fails, "failed (ValueError at "),
+        ("search", vandalises, "returned no list of entries"),
+    ],
 )
-async def test_where_a_search_index_fails_the_history_is_scanned_and_stays_as_it_is(
-    search: Callable[..., Any], why: str, caplog: pytest.LogCaptureFixture
+async def test_where_a_token_counter_or_a_search_index_fails_that_of_the_core_does_its_work(
+    kind: str, odd: Any, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = with_plugin(Plugin(search=search), search_index="odd")
-    await feed(manager, work(10, task=f"Look for {SECRET}."))
-    before = await manager.get_messages()
+    key, name, instead = {
+        "counter": ("token_counter", f"token counter {odd!r}", "4 characters a token are assumed"),
+        "search": ("search_index", "search index odd", "the history is scanned instead"),
+    }[kind]
+    plain, other = with_plugin(None), with_plugin(Plugin(**{kind: odd}), **{key: "odd"})
     with caplog.at_level(logging.INFO):
-        for _ in range(3):
-            assert await manager.search(SECRET) == ["m1"]
-    assert await manager.get_messages() == before
+        for manager in (plain, other):
+            await feed(manager, work(10, task=f"Look for {SECRET}."))
+            assert await manager.search(SECRET) == await manager.search(SECRET) == ["m1"]
+    assert [(one.tokens, one.message["content"]) for one in other.snapshot()] == [
+        (one.tokens, one.message["content"]) for one in plain.snapshot()
+    ]
     (warning,) = warnings(caplog)
-    assert warning.startswith(f"session s: search index odd {why}")
-    assert warning.endswith("; the history is scanned instead")
+    assert warning.startswith(f"session s: {name} {why}")
+    assert warning.endswith(f"; {instead}")
     assert SECRET not in caplog.text

@@ -195,15 +195,6 @@ async def test_undo_of_a_mark_takes_back_the_chapter_that_holds_it_alone() -> No
     assert spans(manager) == [before[0], before[2]]
 
 
-async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
-    manager = await feed(new_manager(strategies=[ClipToolOutputs()]), work(16, output=1800))
-    await ask(manager, MIDDLE)
-    assert (await manager.compact())["compacted"]
-    before = await ask(manager, MIDDLE)
-    assert (await manager.undo())["undone"] is False
-    assert await ask(manager, MIDDLE) == before
-
-
 async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:
     manager = await feed(new_manager(), [*work(5), user("word " * 1_600)])
     await manager.get_messages_for_request(BUDGET)
