@@ -174,3 +174,14 @@ async def test_arguments_a_host_changed_and_pins_it_set_are_edits() -> None:
     view = await ask(manager, 2_000)
     assert "hunter2" not in text([*view, *await manager.get_messages()])
     assert history[7]["content"] in [message["content"] for message in view]
+
+
+async def test_a_list_of_stored_messages_is_an_edit_although_a_view_has_one_of_them_in_another_form() -> None:
+    """A view shows words beside a result apart."""
+    words = {"type": "text", "text": "Now the next."}
+    both = user([{"type": "tool_result", "tool_use_id": "b", "content": "x"}, words])
+    manager = await feed(new_manager(), [user("Go."), says(), user(words["text"]), says(), call("b"), both])
+    await ask(manager, BUDGET)
+    stored = await manager.get_messages()
+    await manager.set_messages([stored[0], stored[2]])
+    assert bare(await manager.get_messages()) == bare([stored[0], stored[2]])
