@@ -47,22 +47,34 @@ async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Ste
 
 
 def spoil(value: Any) -> None:
+    """Empty every dict and every list in there, however deep."""
     if isinstance(value, (dict, list)):
         for item in list(value.values() if isinstance(value, dict) else value):
             spoil(item)
         value.clear()
 
 
-@given(conversations(), BUDGETS, st.booleans())
-async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int, merge: bool) -> None:
+@given(conversations(), BUDGETS, st.booleans(), st.booleans())
+async def test_changing_what_was_handed_in_or_out_changes_nothing(
+    steps: list[Step], budget: int, merge: bool, at_once: bool
+) -> None:
     """Of a merged view, which is valid too, the budget is not the number of tokens."""
-    manager = await feed(new_manager(merge_consecutive=merge), flat(steps))
+    given = copy.deepcopy(flat(steps))
+    manager = new_manager(merge_consecutive=merge)
+    await (manager.set_messages(given) if at_once else feed(manager, given))
+    assert given == flat(steps)
+    spoil(given)
     stored = await manager.get_messages()
+    assert bare(stored) == bare(flat(steps))
     view = valid(await manager.get_messages_for_request(token_budget=budget))
-    kept = copy.deepcopy(view)
-    spoil(view)
-    spoil(await manager.get_messages())
+    kept, report, entries = copy.deepcopy(view), await manager.explain(), manager.snapshot()
+    shown = copy.deepcopy(report)
+    for out in (view, report, await manager.get_messages(), await manager.recall("m1")):
+        spoil(out)
+    for entry in (*entries, entries[0], *entries[:2], entries.find(1)):
+        spoil(entry.message if entry else None)
     assert await manager.get_messages() == stored
+    assert await manager.explain() == shown
     assert await manager.get_messages_for_request(token_budget=budget) == kept
 
 

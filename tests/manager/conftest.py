@@ -13,7 +13,7 @@ from tests import managers
 from tests.authors import AUTHORS, Author, managers_of
 from tests.places import ALL, ONLY_MEMORY, parameters
 
-ON_FILES_TOO = ("test_turns", "test_steering", "test_isolation")
+ON_FILES_TOO = ("test_turns", "test_steering")
 WITH_A_MODEL_TOO = (*ON_FILES_TOO, "test_measured_views")
 
 

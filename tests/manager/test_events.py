@@ -12,6 +12,7 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
+from tests.laws.test_view_laws import spoil
 from tests.managers import Watch, ask, feed, new_manager
 from tests.messages import rounds, size, text, work
 
@@ -201,3 +202,17 @@ async def test_handlers_that_hang_are_not_waited_for_for_ever(
             await ask(manager, BUDGET)
     assert (await manager.explain())["compactions"] == 1
     assert [event for event in COMPACTIONS if event not in caplog.text] == []
+
+
+async def test_the_payload_of_an_event_and_what_compact_reports_may_be_changed() -> None:
+    class Vandal:
+        async def emit(self, event: str, data: dict[str, Any]) -> None:
+            spoil(data)
+
+    manager = await feed(new_manager(hooks=Vandal()), work(60))
+    view = await ask(manager, BUDGET)
+    assert await ask(manager, BUDGET) == view
+    report = await manager.explain()
+    spoil(await manager.compact())
+    assert (await manager.explain())["session_id"] == report["session_id"]
+    assert all((await manager.compactions())[0].values())

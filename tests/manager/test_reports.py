@@ -53,7 +53,8 @@ async def test_each_round_says_what_became_of_it_and_by_which_rule() -> None:
 async def test_the_report_names_what_is_protected_and_why() -> None:
     messages = [system("Prompt."), user("The task."), *rounds(20), user("Keep this.", metadata={"pinned": True})]
     messages += [*rounds(40, start=100), user("The newest."), *rounds(3, start=200)]
-    _, report = await explained(messages)
+    manager, report = await explained(messages)
+    assert report["tokens_saved"] == size(await manager.get_messages()) - report["view"]["counted"]
     why = {member["why"]: member["mark"] for member in report["floor"]["members"]}
     assert (why["system prompt"], why["task"], why["pinned"]) == ("system prompt", "m2", "m43")
     assert (why["newest human message"], why["newest round"]) == ("m124", "m129")
