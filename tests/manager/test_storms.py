@@ -67,29 +67,8 @@ async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactio
     assert len(records) == once
 
 
-TOO_LARGE = [system(words("word", 2_000)), user("Do it.")]
-
-
-async def test_what_does_not_fit_at_all_is_sent_as_small_as_it_gets_and_reported_once(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, [WARNING])
-    manager = await feed(new_manager(hooks=hooks), TOO_LARGE)
-    with caplog.at_level(logging.WARNING):
-        for number in range(50):
-            await feed(manager, rounds(1, start=number, output=100))
-            view = await manager.get_messages_for_request(1_000)
-            assert check_request(view) == []
-            assert any(message["content"] == "Do it." for message in view)
-    report = await manager.explain()
-    for texts in (report["warnings"], [event["message"] for event in recorder.named(WARNING)], caplog.messages):
-        assert len([one for one in texts if "system prompt" in one]) == 1
-    assert report["compactions"] <= 50 // 2  # each of them makes the view as small as it gets
-
-
 async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_loses_nothing() -> None:
-    manager = await feed(new_manager(strict=True), TOO_LARGE)
+    manager = await feed(new_manager(strict=True), [system(words("word", 2_000)), user("Do it.")])
     for _ in range(3):
         with pytest.raises(ContextOverflow, match=r"system prompt [12],\d\d\d"):
             await manager.get_messages_for_request(1_000)
