@@ -129,7 +129,12 @@ def _match(
         for mine, other in matching_pairs(keys, theirs)
         if _has_metadata_of(incoming[other][0], messages[mine])
     ]
-    only_in_views = sum(mine < len(ours) and _is_only_in_views(ours[mine], keys[mine], entries) for mine, _ in pairs)
+    only_in_views = sum(
+        mine < len(ours)
+        and _is_only_in_views(ours[mine], keys[mine], entries)
+        and not _is_of_history(incoming[other][0], keys[mine], stored)
+        for mine, other in pairs
+    )
     seqs = [*(one.seqs for one in ours), *((entry.seq,) for entry in later)]
     return _Match(ours, keys, seqs, pairs, only_in_views)
 
@@ -139,6 +144,12 @@ def _is_only_in_views(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) 
     if shown.message["role"] in SYSTEM_ROLES:  # of a system prompt factory
         return False
     return len(shown.seqs) != 1 or _key_of(entries[shown.seqs[0]]) != key
+
+
+def _is_of_history(message: Message, key: BareKey, stored: Sequence[Entry]) -> bool:
+    """True if a message of a list has the content and the timestamp of an entry. No view has timestamps."""
+    stamp = timestamp_of(message)
+    return bool(stamp) and any(stamp == timestamp_of(entry.message) and key == _key_of(entry) for entry in stored)
 
 
 def _has_metadata_of(message: Message, shown: Message) -> bool:

@@ -11,7 +11,7 @@ from tests.managers import ask, feed
 from tests.messages import Message, result, says, text, user, work
 from tests.places import Place
 
-# Law: tests/laws/test_returned_view_laws.py. What differs by store is the contract's.
+# Law: tests/laws/test_shrinking_laws.py. What differs by store is the contract's.
 pytestmark = pytest.mark.stores("memory", "sqlite")
 
 

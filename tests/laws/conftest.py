@@ -1,7 +1,5 @@
 """Shared by the laws."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 

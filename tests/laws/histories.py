@@ -4,8 +4,6 @@ A conversation is drawn as a list of steps, each the messages of one round or on
 that reuse, orphans, late and missing results are the rule and not the exception.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -70,7 +68,7 @@ ARGUMENTS = st.one_of(
     st.fixed_dictionaries({"path": st.sampled_from(["src/a.py", "docs/b.md"])}),
     st.dictionaries(st.sampled_from(["path", "text", "n"]), SCALARS, max_size=3),
 )
-METADATA = st.sampled_from(
+ANY_METADATA = st.sampled_from(
     [
         {"source": "hook", "hook_name": "todo"},
         {"source": "hook", "ephemeral": True},
@@ -84,7 +82,9 @@ METADATA = st.sampled_from(
         {},
         None,
     ]
-)
+).map(lambda metadata: {"metadata": metadata})
+MORE = st.one_of(st.just({}), st.just({}), ANY_METADATA)  # of a message
+NAMED = st.sampled_from(["anna", None, "Dr. No", " ", "x" * 90]).map(lambda name: {"name": name})
 
 
 def text_blocks(texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrategy[Message]:
@@ -122,17 +122,10 @@ CONTENTS = st.one_of(TEXTS, st.none(), st.lists(BLOCKS, max_size=4))
 @st.composite
 def plain_messages(draw: st.DrawFn, roles: st.SearchStrategy[str]) -> Message:
     """A message that calls nothing and answers nothing."""
-    message: Message = {"role": draw(roles)}
     content = draw(CONTENTS)
-    if content is not None or draw(st.booleans()):
-        message["content"] = content
-    metadata = draw(st.one_of(st.just(...), METADATA))
-    if metadata is not ...:
-        message["metadata"] = metadata
-    name = draw(st.sampled_from([..., ..., "anna", None, "Dr. No", " ", "x" * 90]))
-    if name is not ...:
-        message["name"] = name
-    return message
+    has_content = content is not None or draw(st.booleans())
+    message: Message = {"role": draw(roles), **({"content": content} if has_content else {})}
+    return message | draw(st.just({}) | ANY_METADATA) | draw(st.just({}) | st.just({}) | NAMED)
 
 
 @st.composite
@@ -144,46 +137,36 @@ def callings(draw: st.DrawFn, role: str = "assistant", ids: st.SearchStrategy[st
     message: Message = {"role": role, "content": text}
     if shape == "openai":
         broken = draw(st.sampled_from([None, None, None, '{"path": ', "[1]", "", None]))
+        given = [json.dumps(arguments) if broken is None else broken for *_, arguments in calls]
+        functions = [{"name": call[1], "arguments": one} for call, one in zip(calls, given, strict=True)]
         message["tool_calls"] = [
-            {"id": call, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
-            for call, name, arguments in calls
+            {"id": call[0], "type": "function", "function": one} for call, one in zip(calls, functions, strict=True)
         ]
-        for listed in message["tool_calls"] if broken is not None else ():
-            listed["function"]["arguments"] = broken
-    else:
-        thoughts = draw(st.lists(THINKING, max_size=2))
-        texts = [{"type": "text", "text": text}] if text is not None else []
+    if shape in ("both", "anthropic"):
         kind = "tool_use" if shape == "anthropic" else "tool_call"
         blocks = [{"type": kind, "id": call, "name": name, "input": arguments} for call, name, arguments in calls]
-        if shape in ("both", "anthropic"):
-            message["content"] = [*thoughts, *texts, *blocks]
-        if shape in ("both", "kernel"):
-            message["tool_calls"] = [{"id": call, "tool": name, "arguments": args} for call, name, args in calls]
-    metadata = draw(st.one_of(st.just(...), st.just(...), METADATA))
-    if metadata is not ...:
-        message["metadata"] = metadata
-    return message
+        texts = [{"type": "text", "text": text}] if text is not None else []
+        message["content"] = [*draw(st.lists(THINKING, max_size=2)), *texts, *blocks]
+    if shape in ("both", "kernel"):
+        message["tool_calls"] = [{"id": call, "tool": name, "arguments": args} for call, name, args in calls]
+    return message | draw(MORE)
+
+
+RESULTS = st.one_of(OUTPUTS, OUTPUTS, st.none(), st.lists(st.one_of(text_blocks(OUTPUTS), IMAGES), max_size=3))
 
 
 @st.composite
 def results(draw: st.DrawFn, call: str | None = None) -> Message:
     """A tool's answer, as a message of its own or as a block of a user's."""
     call = call if call is not None else draw(IDS)
-    content: Any = draw(
-        st.one_of(OUTPUTS, OUTPUTS, st.none(), st.lists(st.one_of(text_blocks(OUTPUTS), IMAGES), max_size=3))
-    )
+    content: Any = draw(RESULTS)
     shape = draw(st.sampled_from(["tool", "tool", "tool_use_id", "tool_call_id"]))
     if shape == "tool":
-        message: Message = {"role": "tool", "tool_call_id": call, "content": content}
-    else:
-        key = "content" if shape == "tool_use_id" else "output"
-        blocks: list[Message] = [{"type": "tool_result", shape: call, key: content}]
-        blocks += draw(st.lists(text_blocks(), max_size=1))
-        message = {"role": "user", "content": blocks}
-    metadata = draw(st.one_of(st.just(...), st.just(...), METADATA))
-    if metadata is not ...:
-        message["metadata"] = metadata
-    return message
+        return {"role": "tool", "tool_call_id": call, "content": content} | draw(MORE)
+    key = "content" if shape == "tool_use_id" else "output"
+    return user(
+        [{"type": "tool_result", shape: call, key: content}, *draw(st.lists(text_blocks(), max_size=1))]
+    ) | draw(MORE)
 
 
 @st.composite
@@ -205,8 +188,7 @@ def gathered_results(draw: st.DrawFn) -> Message:
 def rounds(draw: st.DrawFn, ids: st.SearchStrategy[str] = IDS) -> Step:
     """A whole round: calls, and a result for each, in any order."""
     message = draw(callings(ids=ids))
-    answered = [draw(results(call)) for call in draw(st.permutations(call_ids(message)))]
-    return [message, *answered]
+    return [message, *(draw(results(call)) for call in draw(st.permutations(call_ids(message))))]
 
 
 def call_ids(message: Message) -> list[str]:
@@ -217,27 +199,19 @@ def call_ids(message: Message) -> list[str]:
     return listed + [call for call in blocks if call not in listed]
 
 
-USERS = plain_messages(st.just("user"))
-ASSISTANTS = plain_messages(st.just("assistant"))
-OTHERS = plain_messages(st.sampled_from(["system", "developer", "function"]))
 ORDERLY_STEPS: st.SearchStrategy[Step] = st.one_of(
-    WORDS.map(lambda text: [user(text)]),
-    WORDS.map(lambda text: [says(text)]),
-    rounds(),
-    rounds(),
+    WORDS.map(lambda text: [user(text)]), WORDS.map(lambda text: [says(text)]), rounds(), rounds()
 )
-ANY_STEPS: st.SearchStrategy[Step] = st.one_of(
-    rounds(),
-    rounds(),
-    USERS.map(lambda message: [message]),
-    ASSISTANTS.map(lambda message: [message]),
-    OTHERS.map(lambda message: [message]),
-    callings().map(lambda message: [message]),  # no result comes, or it comes late
-    results().map(lambda message: [message]),  # an orphan, or a late one
-    gathered_results().map(lambda message: [message]),
-    callings("user").map(lambda message: [message]),
-    WORDS.map(lambda text: [user(text)]),
-)
+ONE: list[st.SearchStrategy[Message]] = [
+    *(plain_messages(st.just(role)) for role in ("user", "assistant")),
+    plain_messages(st.sampled_from(["system", "developer", "function"])),
+    callings(),  # no result comes, or it comes late
+    results(),  # an orphan, or a late one
+    gathered_results(),
+    callings("user"),
+    WORDS.map(user),
+]
+ANY_STEPS: st.SearchStrategy[Step] = st.one_of(rounds(), rounds(), *(one.map(lambda message: [message]) for one in ONE))
 
 
 def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 14) -> st.SearchStrategy[list[Step]]:

@@ -1,7 +1,5 @@
 """Managers of the laws: each on its own, with a clock that gives one time; and what holds of every view."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any
 

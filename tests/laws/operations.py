@@ -3,11 +3,11 @@
 An operation is a name and what it takes, so that a failing example is read, shrunk and replayed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -34,37 +34,21 @@ Operation = tuple[str, Any]
 
 def operations(max_size: int = 16) -> st.SearchStrategy[list[Operation]]:
     """Operations, about half of them additions, several of which may come between two requests."""
-    batch = st.lists(ANY_STEPS, min_size=1, max_size=3)
-    place = st.integers(0, 60)
-    one = st.one_of(
-        st.tuples(st.just("add"), batch),
-        st.tuples(st.just("add"), batch),
-        st.tuples(st.just("add"), batch),
-        st.tuples(st.just("ask"), st.sampled_from([0, 0, 0, 1])),
-        st.tuples(st.just("ask"), st.sampled_from([0, 0, 0, 1])),
-        st.tuples(st.just("pin"), place),
-        st.tuples(st.just("unpin"), place),
-        st.tuples(st.just("summary"), st.tuples(place, WORDS)),
-        st.tuples(st.just("interrupt"), st.none()),
-        st.tuples(st.just("cancelled"), st.none()),
-        st.tuples(st.just("compact"), st.none()),
-        st.tuples(st.just("preview"), st.none() | place),
-        st.tuples(st.just("deny"), st.booleans()),
-        st.tuples(st.just("usage"), st.integers(50, 200)),
-        st.tuples(st.just("edit"), st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
-        st.tuples(st.just("resume"), st.none()),
-        st.tuples(st.just("change"), place),
-        st.tuples(st.just("insert"), st.tuples(place, WORDS)),
-        st.tuples(st.just("remove"), place),
-        st.tuples(st.just("clear"), st.none()),
-        st.tuples(st.just("echo"), st.none()),
-        st.tuples(st.just("fork"), place),
-        st.tuples(st.just("forget"), place),
-        st.tuples(st.just("undo"), st.none() | place),
-        st.tuples(st.just("item"), st.tuples(st.integers(0, 9), WORDS)),
-        st.tuples(st.just("measured"), st.tuples(st.integers(40, 300), st.booleans(), st.booleans())),
-    )
-    return st.lists(one, max_size=max_size)
+    place, none = st.integers(0, 60), st.none()
+    arguments: list[tuple[str, st.SearchStrategy[Any]]] = [
+        *[("add", st.lists(ANY_STEPS, min_size=1, max_size=3))] * 3,
+        *[("ask", st.sampled_from([0, 0, 0, 1]))] * 2,
+        *((name, place) for name in ("pin", "unpin", "change", "remove", "fork", "forget")),
+        *((name, none) for name in ("interrupt", "cancelled", "compact", "resume", "clear", "echo")),
+        *((name, none | place) for name in ("preview", "undo")),
+        *((name, st.tuples(place, WORDS)) for name in ("summary", "insert")),
+        ("deny", st.booleans()),
+        ("usage", st.integers(50, 200)),
+        ("edit", st.tuples(place, st.lists(ANY_STEPS, max_size=2))),
+        ("item", st.tuples(st.integers(0, 9), WORDS)),
+        ("measured", st.tuples(st.integers(40, 300), st.booleans(), st.booleans())),
+    ]
+    return st.lists(st.one_of(*(st.tuples(st.just(name), given) for name, given in arguments)), max_size=max_size)
 
 
 SESSIONS = st.tuples(conversations(max_steps=4).map(flat), operations())
@@ -96,16 +80,18 @@ class Driver:
     Attributes:
         make_store: gives a store on the same data, as another process would open it.
         session_id: of the session.
-        budgets: tokens of the requests, by number.
+        budgets: tokens of the requests, by number; None is that of the config.
         config: settings.
+        traces: a text that is erased leaves a trace, whose salt is drawn at random.
         taken: snapshots of this session, and what they held then.
         known: its messages by seq, as they were first seen.
     """
 
     make_store: Any
     session_id: str
-    budgets: tuple[int, int]
+    budgets: tuple[int | None, int | None]
     config: dict[str, Any]
+    traces: bool = True
     hooks: Hooks = field(default_factory=Hooks)
     manager: ContextManager = field(init=False)
     last: dict[int, list[Message]] = field(default_factory=dict[int, list[Message]])  # since the last change
@@ -123,38 +109,41 @@ class Driver:
     async def run(self, first: list[Message], todo: list[Operation]) -> None:
         """Carry out a session to its end; always closes the store."""
         try:
-            await self._add(first)
-            for name, argument in [*todo, ("ask", 0), ("resume", None)]:
-                await getattr(self, f"_{name}")(argument)
+            await self.carry_out([("add", [first]), *todo, ("ask", 0), ("resume", None)])
             await self._the_view_is_the_last_one()
         finally:
             await self.manager.close()
 
+    async def carry_out(self, todo: Sequence[Operation]) -> None:
+        """An operation returns False if it leaves the views as they are."""
+        for name, argument in todo:
+            if await getattr(self, f"_{name}")(argument) is not False:
+                self.last.clear()
+
     # -- operations -------------------------------------------------------------------------------------------------
 
-    async def _add(self, steps: list[Any]) -> None:
-        for message in flat(steps) if steps and isinstance(steps[0], list) else steps:
+    async def _add(self, steps: list[list[Message]]) -> None:
+        for message in flat(steps):
             await self.manager.add_message(copy.deepcopy(message))
-        self.last.clear()
 
-    async def _ask(self, which: int) -> None:
+    async def _ask(self, which: int) -> bool:
         view = await self._view(which)
         if which in self.last:
             assert view == self.last[which], "the view changed although nothing was done"
         self.last[which] = view
+        return False
 
-    async def _pin(self, place: int) -> None:
+    async def _pin(self, place: int) -> bool:
         try:
             await self.manager.pin(f"m{place}")
         except PinRefused:
-            return
-        self.last.clear()
+            return False
+        return True
 
-    async def _unpin(self, place: int) -> None:
-        try:
+    async def _unpin(self, place: int) -> bool:
+        with suppress(PinRefused):
             await self.manager.pin(f"m{place}", pinned=False)
-        except PinRefused:
-            return
+        return False
 
     async def _summary(self, argument: tuple[int, str]) -> None:
         place, text = argument
@@ -162,44 +151,40 @@ class Driver:
         entry = self.manager.snapshot().find(place)
         if entry and entry.answered_ids:
             await self.manager.compact_summary(entry.answered_ids[0], text)
-            self.last.clear()
 
     async def _interrupt(self, _: None) -> None:
         await self.manager.interrupt()
-        self.last.clear()
 
     async def _cancelled(self, _: None) -> None:
         self.manager.history.on_cancelled()
         await self.manager.on_turn_complete()
-        self.last.clear()
 
-    async def _compact(self, _: None) -> None:
-        if (await self.manager.compact())["compacted"]:
-            self.last.clear()
+    async def _compact(self, _: None) -> bool:
+        return (await self.manager.compact())["compacted"]
 
-    async def _preview(self, place: int | None) -> None:
+    async def _preview(self, place: int | None) -> bool:
         """What a compaction would do is what it does next; until then nothing changes."""
         marks = None if place is None else f"m{place}"
         before = await state_of(self.manager)
         said = await self.manager.preview(marks)
         assert await state_of(self.manager) == before
         assert await self.manager.preview(marks) == {**said, **({"duration_ms": ANY} if "duration_ms" in said else {})}
+        return False
 
-    async def _deny(self, deny: bool) -> None:
+    async def _deny(self, deny: bool) -> bool:
         self.hooks.deny = deny
+        return False
 
     async def _usage(self, percent: int) -> None:
         last = self.manager.compactor.last_sent
         if last is not None:
             usage = {"input_tokens": max(1, last.counted * percent // 100)}
             await self.manager.add_message({"role": "assistant", "content": "ok", "metadata": {"usage": usage}})
-            self.last.clear()
 
     async def _edit(self, argument: tuple[int, list[Any]]) -> None:
         start, steps = argument
         stored = await self.manager.get_messages()
         await self.manager.set_messages([*stored[: start % (len(stored) + 1)], *flat(steps)])
-        self.last.clear()
 
     async def _fork(self, place: int) -> None:
         """Go on in a fork of the session, as `amplifier-context fork` makes one."""
@@ -214,18 +199,15 @@ class Driver:
         self.taken, self.known = [], {}
         self.manager = self._new_manager()
         assert await self.manager.get_messages() == messages[:length]
-        self.last.clear()
 
     async def _forget(self, place: int) -> None:
         await self.manager.load()
         entry = self.manager.snapshot().find(place)
-        erased = await self.manager.forget([f"m{place}"])
+        erased = await self.manager.forget([f"m{place}"], trace=self.traces)
         assert (entry is None) or entry.mark in erased
-        self.last.clear()
 
-    async def _undo(self, place: int | None) -> None:
-        if (await self.manager.undo(None if place is None else f"m{place}"))["undone"]:
-            self.last.clear()
+    async def _undo(self, place: int | None) -> bool:
+        return (await self.manager.undo(None if place is None else f"m{place}"))["undone"]
 
     async def _item(self, argument: tuple[int, str]) -> None:
         number, text = argument
@@ -233,61 +215,55 @@ class Driver:
             await self.manager.pool.add(ContextItem(text, f"item {number}", f"i{number}"))
         else:
             await self.manager.queue.append(ContextItem(text))
-        self.last.clear()
 
-    async def _measured(self, argument: tuple[int, bool, bool]) -> None:
+    async def _measured(self, argument: tuple[int, bool, bool]) -> bool:
         """A request that its provider counts. If it is not sent, it leaves no trace."""
         percent, retains, commits = argument
         await self.manager.load()
         people = [entry.message.get("content") for entry in self.manager.snapshot() if entry.human]
         retained = [text for text in people if isinstance(text, str) and text.strip()][:1] if retains else []
-
         result = await self.manager.measured_request_view(count_view=counting(percent), retain_contents=retained)
         view = valid(result["base_view"])
         if commits:
             assert await result["transaction"].commit()
             self._another_prefix_is_announced(view)
-            self.last.clear()
         else:
             result["transaction"].rollback()
+        return commits
 
     async def _change(self, place: int) -> None:
         """Change the text of one message in its place, as hosts redact and repair."""
         stored = await self.manager.get_messages()
         changed = stored[place % len(stored)] if stored else {}
         if isinstance(changed.get("content"), str):
-            stored[place % len(stored)] = {**changed, "content": f"changed: {changed['content']}"}
+            changed["content"] = f"changed: {changed['content']}"
             await self.manager.set_messages(stored)
-            self.last.clear()
 
     async def _insert(self, argument: tuple[int, str]) -> None:
         place, text = argument
         stored = await self.manager.get_messages()
         stored.insert(place % (len(stored) + 1), {"role": "assistant", "content": f"inserted: {text}"})
         await self.manager.set_messages(stored)
-        self.last.clear()
 
     async def _remove(self, place: int) -> None:
         stored = await self.manager.get_messages()
         del stored[place : place + 1]
         await self.manager.set_messages(stored)
-        self.last.clear()
 
     async def _clear(self, _: None) -> None:
         await self.manager.clear()
-        self.last.clear()
 
     async def _echo(self, _: None) -> None:
         await self.manager.set_messages(await self.manager.get_messages())
-        self.last.clear()
 
-    async def _resume(self, _: None) -> None:
+    async def _resume(self, _: None) -> bool:
         messages = await self.manager.get_messages()
         await self.manager.close()
         self.manager = self._new_manager()
         await self.manager.ready()
         await self._the_view_is_the_last_one()
         assert await self.manager.get_messages() == messages
+        return False
 
     # -- laws -------------------------------------------------------------------------------------------------------
 

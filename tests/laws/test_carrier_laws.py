@@ -4,10 +4,7 @@ A model that reads none gets the originals, and no carrier. What no carrier repl
 number of compactions, resumes, forks and changes of the model.
 """
 
-from __future__ import annotations
-
 import asyncio
-import itertools
 import re
 from types import SimpleNamespace
 from typing import Any
@@ -16,19 +13,14 @@ from amplifier_core.llm_errors import ContextLengthError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager
-from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
-from amplifier_context_core.outgoing.outgoing import outgoing
-from amplifier_context_core.outgoing.prefix import RequestPrefix, request_digest
-from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
-from tests.manager.test_thinking import carrier
+from tests.managers import feed
 from tests.messages import result, says, system, user
 
-from .histories import Message
-from .managers import new_manager
+from .managers import counting
+from .operations import Driver, Message, Operation
 
 MODELS = {
     "anthropic": ("anthropic", "claude-opus-5"),
@@ -38,17 +30,19 @@ MODELS = {
 }
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 LABEL = "Native compacted conversation (originals remain in the transcript)."
-OTHERS = ["resume", "fork", "compact", "hook", "pin", "late", "explain", "retain"]
+OTHERS = ["resume", "child", "compact", "hook", "pin", "late", "explain", "retain"]
+TURNS = st.tuples(st.just("turn"), st.tuples(st.integers(0, 3), st.integers(1, 50)))
+MAKERS = st.sampled_from(["anthropic", "other anthropic", "openai"])
 STEPS = st.one_of(
-    st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
-    st.tuples(st.just("turn"), st.integers(0, 3), st.integers(1, 50)),
-    st.tuples(st.just("carrier"), st.sampled_from(["anthropic", "other anthropic", "openai"]), st.integers(1, 60)),
-    st.tuples(st.just("model"), st.sampled_from(sorted(MODELS)), st.just(0)),
-    st.tuples(st.sampled_from(OTHERS), st.integers(1, 30), st.just(0)),
+    TURNS,
+    TURNS,
+    st.tuples(st.just("carrier"), st.tuples(MAKERS, st.integers(1, 60))),
+    st.tuples(st.just("model"), st.sampled_from(sorted(MODELS))),
+    st.tuples(st.sampled_from(OTHERS), st.integers(1, 30)),
 )
 
 
-class Session:
+class Session(Driver):
     """A loop whose provider sometimes compacts; each request is judged."""
 
     def __init__(self, budget: int) -> None:
@@ -58,117 +52,105 @@ class Session:
         self.count = 0
         self.carriers: list[tuple[int, str, Message]] = []  # number of the last message before it, model, message
         self.late: list[str] = []  # calls whose results come later
-        self.manager = self._opened()
-
-    def _opened(self) -> ContextManager:
-        return new_manager(self.store, kindred=True, max_tokens=self.budget)
-
-    async def run(self, steps: list[tuple[str, Any, int]]) -> None:
-        """Carry out a session to its end."""
-        shared_cache.clear()
-        for name, first, second in [*steps, ("turn", 1, 3), ("resume", 1, 0), ("turn", 0, 3)]:
-            await getattr(self, f"_{name}")(first, second)
-        await self.manager.close()
+        super().__init__(lambda: self.store, "s", (budget, budget), {"max_tokens": budget})
 
     def _text(self, size: int) -> str:
         self.count += 1
         return f"item {self.count};" + " word" * size
 
-    async def _turn(self, rounds: int, size: int) -> None:
+    def _provider(self) -> Any:
+        return SimpleNamespace(**dict(zip(("name", "default_model"), MODELS[self.model], strict=True)))
+
+    async def _turn(self, argument: tuple[int, int]) -> None:
+        rounds, size = argument
         await self.manager.add_message(user(self._text(size)))
         for number in range(rounds + 1):
             await self._requested()
             message = says(self._text(size))
-            if number < rounds:
-                call = f"c-{self.count}"
-                message["tool_calls"] = [{"id": call, "tool": "read", "arguments": {}}]
-                await self.manager.add_message(message)
-                await self.manager.add_message(result(call, self._text(size * 3)))
-            else:
-                await self.manager.add_message(message)
+            called = f"c-{self.count}"
+            more = [result(called, self._text(size * 3))] if number < rounds else []
+            if more:
+                message["tool_calls"] = [{"id": called, "tool": "read", "arguments": {}}]
+            await feed(self.manager, [message, *more])
 
-    async def _late(self, first: int, second: int) -> None:
+    async def _late(self, size: int) -> None:
         """A call whose result comes after what follows."""
         if self.late:
-            call = self.late.pop()
-            await self.manager.add_message(result(call, self._text(first)))
+            await self.manager.add_message(result(self.late.pop(), self._text(size)))
             return
-        message = says(self._text(first))
+        message = says(self._text(size))
         self.late.append(f"c-{self.count}")
-        message["tool_calls"] = [{"id": self.late[-1], "tool": "read", "arguments": {}}]
-        await self.manager.add_message(message)
+        await self.manager.add_message(
+            message | {"tool_calls": [{"id": self.late[-1], "tool": "read", "arguments": {}}]}
+        )
 
-    async def _carrier(self, model: str, size: int) -> None:
+    async def _carrier(self, argument: tuple[str, int]) -> None:
+        model, size = argument
         provider, name = MODELS[model]
         text = f"compaction {len(self.carriers)};" + " word" * size
-        block = {"type": "compaction", "content": text, "signature": "c2ln"}
-        state: dict[str, Any] = {"version": 1, "model": name, "block": block}
+        state: dict[str, Any] = {"version": 1, "model": name}
         if provider == "openai":
-            state = {"version": 1, "model": name, "output": [{"type": "compaction", "encrypted_content": text}]}
+            state["output"] = [{"type": "compaction", "encrypted_content": text}]
+        else:
+            state["block"] = {"type": "compaction", "content": text, "signature": "c2ln"}
         marks = {"ephemeral": True, "persisted": True, "source": "context-managed", f"{provider}:compaction": state}
-        message = {"role": "user", "content": LABEL, "metadata": marks}
+        message = user(LABEL, metadata=marks)
         await self.manager.add_message(message)
         self.carriers.append((self.count, model, message))
 
-    async def _model(self, model: str, second: int) -> None:
+    async def _model(self, model: str) -> None:
         self.model = model
 
-    async def _hook(self, first: int, second: int) -> None:
-        await self.manager.add_message(system(f"Notice {first}.", metadata={"source": "hook"}))
+    async def _hook(self, number: int) -> None:
+        await self.manager.add_message(system(f"Notice {number}.", metadata={"source": "hook"}))
 
-    async def _pin(self, first: int, second: int) -> None:
+    async def _pin(self, place: int) -> None:
         await self.manager.load()
-        entry = self.manager.snapshot().find(first)
+        entry = self.manager.snapshot().find(place)
         if entry is not None and entry.role == "user":
             await self.manager.pin(entry.mark)
 
-    async def _retain(self, first: int, second: int) -> None:
+    async def _retain(self, place: int) -> None:
         """A request that must have what a person wrote, although a carrier may replace it."""
         await self.manager.load()
-        people = [entry.message for entry in self.manager.snapshot() if entry.human]
+        people = [entry.message["content"] for entry in self.manager.snapshot() if entry.human]
         if not people:
             return
-        wanted = people[first % len(people)]
-        provider, model = MODELS[self.model]
+        wanted = people[place % len(people)]
+        given = {"retain_contents": [wanted], "provider": self._provider()}
         try:
-            view = await self.manager.request_retention(
-                retain_contents=[wanted["content"]], provider=SimpleNamespace(name=provider, default_model=model)
-            )
+            if place % 2:
+                view = await self.manager.request_retention(**given)
+            else:
+                measured = await self.manager.measured_request_view(**given, count_view=counting())
+                view = measured["base_view"]
+                assert await measured["transaction"].commit()
         except ContextLengthError:
             return  # too much for the budget
         assert not check_request(view)
-        assert [message["content"] for message in view].count(wanted["content"]) == 1
+        assert [message["content"] for message in view].count(wanted) == 1
         readable = [message for _, maker, message in self.carriers if maker == self.model]
-        conversation = [message for message in view if message["role"] != "system"]
-        assert not readable or conversation[0] == readable[-1]
+        assert not readable or next(message for message in view if message["role"] != "system") == readable[-1]
 
-    async def _compact(self, first: int, second: int) -> None:
-        await self.manager.compact()
-
-    async def _explain(self, first: int, second: int) -> None:
+    async def _explain(self, _: Any) -> None:
         await self.manager.explain()
 
-    async def _resume(self, first: int, second: int) -> None:
-        await self.manager.close()
-        self.manager = self._opened()
-
-    async def _fork(self, first: int, second: int) -> None:
-        """A child that begins with its parent's history, as hosts make it."""
+    async def _child(self, _: Any) -> None:
+        """It begins with its parent's history, as hosts make it."""
         messages = await self.manager.get_messages()
         await self.manager.close()
         self.store = MemoryStore()
-        self.manager = self._opened()
+        self.manager = self._new_manager()
         await self.manager.set_messages(messages)
 
     async def _requested(self) -> None:
-        provider, model = MODELS[self.model]
-        view = await self.manager.get_messages_for_request(None, SimpleNamespace(name=provider, default_model=model))
+        view = await self.manager.get_messages_for_request(None, self._provider())
         assert not check_request(view)
         await self.manager.load()
         people = [entry.message["content"].split()[1] for entry in self.manager.snapshot() if entry.human]
         assert any(f"item {people[-1]}" in str(message["content"]) for message in view) or self._is_carried(people[-1])
         conversation = [message for message in view if message["role"] != "system"]
-        shown = [message for message in view if any(":compaction" in key for key in message.get("metadata", ()))]
+        shown = [message for message in view if _state(message)]
         readable = [(count, message) for count, maker, message in self.carriers if maker == self.model]
         self._nothing_lost(view, readable[-1][1] if readable else None)
         if not readable:
@@ -176,8 +158,7 @@ class Session:
             assert not self.carriers or self.carriers[0][0] == 0 or all(m["content"] != LABEL for m in view)
             return
         before, carrier = readable[-1]
-        assert shown == [carrier]
-        assert conversation[0] == carrier
+        assert shown == [carrier] == conversation[:1]
         assert all("compaction " not in str(message["content"]) for message in conversation[1:])
         (seq,) = [one.seq for one in self.manager.snapshot() if _state(one.message) == _state(carrier)]
         assert all(mark > seq for message in conversation for mark in _marks(message)[:1])
@@ -241,54 +222,15 @@ def _state(message: Message) -> Any:
 @given(st.integers(500, 5_000), st.lists(STEPS, max_size=16))
 @settings(max_examples=5_000 if SOAKING else 60)
 def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_it(
-    budget: int, steps: list[tuple[str, Any, int]]
+    budget: int, steps: list[Operation]
 ) -> None:
-    asyncio.run(Session(budget).run(steps))
+    async def run() -> None:
+        session = Session(budget)
+        await session.carry_out([*steps, ("turn", (1, 3)), ("resume", None), ("turn", (0, 3))])
+        await session.manager.close()
+
+    shared_cache.clear()
+    asyncio.run(run())
 
 
 # -- what a request is sent of a view ----------------------------------------------------------------------------------
-
-PREFIXES = tuple(RequestPrefix.of(("anthropic", model), {}, ()) for model in ("claude-opus-5-5", "claude-fable-5-1"))
-KINDS = ("person", "carrier", *PREFIXES)  # a prefix: an answer whose thinking is bound to a request with it
-REQUESTS = tuple(
-    itertools.product(PREFIXES, (frozenset[int](), frozenset({1}), frozenset({2, 3})))
-)  # and what each requires
-
-
-def rendered(message: dict[str, Any], seq: int, prefix: str | None = None) -> RenderedMessage:
-    tokens = count_message_tokens(message, approx_token_counter)
-    return RenderedMessage(message, tokens, seq, "anthropic" if prefix else None, prefix=prefix)
-
-
-def grown(kinds: list[str | RequestPrefix]) -> list[RenderedMessage]:
-    """Return the messages of a view: the first, and one of each kind."""
-    messages = [rendered(user("Begin."), 1)]
-    for seq, kind in enumerate(kinds, start=2):
-        if isinstance(kind, RequestPrefix):
-            sent = outgoing(messages, kind, approx_token_counter).messages
-            thought = {"type": "thinking", "thinking": "Hm.", "signature": f"s{seq}"}
-            answer = {"role": "assistant", "content": [thought, {"type": "text", "text": f"Answer {seq}."}]}
-            messages.append(rendered(answer, seq, request_digest(sent, kind)))
-        else:
-            messages.append(rendered(user(f"Question {seq}.") if kind == "person" else carrier(), seq))
-    return messages
-
-
-@given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(REQUESTS))
-def test_what_is_sent_of_the_messages_one_by_one_is_what_is_sent_of_all(
-    kinds: list[str | RequestPrefix], request: tuple[RequestPrefix, frozenset[int]]
-) -> None:
-    """But for the order: a carrier comes before what follows it, though a late result is older."""
-    messages = grown(kinds)
-    sent = outgoing(messages, request[0], approx_token_counter, request[1])
-    assert {id(one) for one in sent.as_sent(messages)} == {id(one) for one in sent.messages}
-    assert sent.tokens == sum(one.tokens for one in sent.messages)
-
-
-@given(st.lists(st.sampled_from(KINDS), max_size=6), st.sampled_from(REQUESTS))
-def test_what_is_sent_is_sent_whole_again(
-    kinds: list[str | RequestPrefix], request: tuple[RequestPrefix, frozenset[int]]
-) -> None:
-    prefix, required = request
-    sent = outgoing(grown(kinds), prefix, approx_token_counter, required).messages
-    assert outgoing(sent, prefix, approx_token_counter, required).messages == sent

@@ -1,7 +1,5 @@
 """Law: what was forgotten is nowhere any more, whatever a host gives back of its own copy; all else is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -19,11 +17,11 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, calls_of, copy_message
 from amplifier_context_core.stores import MemoryStore, Store, open_store
 from amplifier_context_core.transcript.redaction import is_redacted
+from tests.managers import feed
+from tests.messages import Message, block, result, says, user
 
 SECRET = "sk-live-4242-topsecret"
 LONG = "call_IuR7Jj3zNfGq5x0b"
-Message = dict[str, Any]
-
 
 TEXTS = st.tuples(st.sampled_from(["yes", "go on", "", "wait: "]), st.sampled_from(["", "", SECRET])).map("".join)
 
@@ -34,31 +32,21 @@ def steps(draw: st.DrawFn) -> list[Message]:
     kind = draw(st.sampled_from(["user", "user", "assistant", "system", "round", "blocks"]))
     text = draw(TEXTS)
     if kind == "blocks":
-        return [{"role": "user", "content": [{"type": "text", "text": text}, {"type": "text", "text": "and more"}]}]
+        return [user([block(text), block("and more")])]
     if kind != "round":
         return [{"role": kind, "content": text}]
-    call_id = draw(st.sampled_from(["call_0", "call_1", LONG]))
-    arguments = {"value": text, "nothing": None}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [{"id": call_id, "tool": "t", "arguments": arguments}]},
-        {"role": "tool", "tool_call_id": call_id, "content": draw(TEXTS)},
-    ]
+    id = draw(st.sampled_from(["call_0", "call_1", LONG]))
+    called = [{"id": id, "tool": "t", "arguments": {"value": text, "nothing": None}}]
+    return [says(None, tool_calls=called), result(id, draw(TEXTS))]
 
 
 def with_unique_ids(talk: list[list[Message]]) -> list[Message]:
     """The messages of a talk; each long id is given once."""
-    return [
-        json.loads(json.dumps(message).replace(LONG, f"{LONG}{number}"))
-        for number, step in enumerate(talk)
-        for message in step
-    ]
+    texts = [json.dumps(step).replace(LONG, f"{LONG}{number}") for number, step in enumerate(talk)]
+    return [message for step in texts for message in json.loads(step)]
 
 
 TALKS = st.lists(steps(), min_size=1, max_size=7).map(with_unique_ids)
-
-
-def as_is(message: Message) -> Message:
-    return copy_message(message)
 
 
 def filtered(message: Message) -> Message:
@@ -75,7 +63,7 @@ def restamped(message: Message) -> Message:
     return {**stripped(message), "metadata": {"timestamp": "2033-01-01T00:00:00.001+00:00"}}
 
 
-FORMS = st.sampled_from([as_is, filtered, stripped, restamped])
+FORMS = st.sampled_from([copy_message, filtered, stripped, restamped])
 SLICES = st.sampled_from([slice(None), slice(1, None), slice(0, -1), slice(2, 5), slice(None, None, 2)])
 GIVEN = st.tuples(st.sampled_from(["set"]), FORMS, SLICES, st.booleans(), st.booleans())
 DOINGS = st.lists(
@@ -108,14 +96,12 @@ class Life:
                 given = [form(message) for message in copy[part]]
                 if without_system:
                     given = [message for message in given if message["role"] not in SYSTEM_ROLES]
-                if adds:
-                    self.added += 1
-                    given.append({"role": "user", "content": f"new {self.added}"})
+                self.added += adds
+                given += [user(f"new {self.added}")] if adds else []
                 await self.manager.set_messages(given)
                 self._check(given, await self.manager.get_messages())
             case "replay":
-                for message in copy:
-                    await self.manager.add_message(copy_message(message))
+                await feed(self.manager, map(copy_message, copy))
             case "clear":
                 await self.manager.clear()
             case "resume":
@@ -140,11 +126,10 @@ class Life:
 
     async def everything(self) -> str:
         store = self.manager.store
-        entries = [*await store.read("s"), *await store.archived("s")]
         view = await self.manager.get_messages_for_request()
+        stored = [entry.message for entry in [*await store.read("s"), *await store.archived("s")]]
         saved = await store.load_checkpoint("s") or b""
-        parts = [await self.manager.get_messages(), view, [entry.message for entry in entries], saved.decode()]
-        return json.dumps(parts)
+        return json.dumps([await self.manager.get_messages(), view, stored, saved.decode()])
 
 
 async def lived(life: Life, talk: list[Message], doings: list[tuple[Any, ...]]) -> None:

@@ -1,39 +1,41 @@
 """Laws of measured requests: one that is not sent leaves no trace, whatever happens between its begin and its end."""
 
-from __future__ import annotations
-
 import asyncio
+import itertools
 import json
-from contextlib import suppress
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import PinRefused
-from amplifier_context_core.items import ContextItem
+from amplifier_context_core import ContextManager, Plugins
+from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.session_state import dump
-from tests.managers import feed
-from tests.messages import call, result, user
+from amplifier_context_summary.config import load_summary_config
+from amplifier_context_summary.manager import SummaryManager
+from tests.manager.measured import state_of
+from tests.messages import call, result, user, work
+from tests.writers import Writer
 
 from .histories import ANY_STEPS, Message, conversations, flat
-from .managers import counting, new_manager, valid
+from .managers import counting, valid
+from .operations import Driver, Operation
 
 BUDGET = 900  # tokens; small, so that a few steps call for a compaction
-
-Operation = tuple[str, Any]
 
 CHANGES = st.one_of(
     st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
     st.tuples(st.just("add"), st.lists(ANY_STEPS, min_size=1, max_size=4)),
-    st.tuples(st.just("ask"), st.none()),
-    st.tuples(st.just("item"), st.integers(0, 5)),
-    st.tuples(st.just("queue"), st.integers(0, 5)),
-    st.tuples(st.sampled_from(["forget", "pin", "undo"]), st.integers(0, 30)),
+    st.tuples(st.just("ask"), st.just(0)),
+    st.tuples(st.just("item"), st.tuples(st.integers(0, 9), st.just("of a list"))),
+    st.tuples(st.sampled_from(["forget", "pin"]), st.integers(0, 30)),
+    st.tuples(st.just("undo"), st.none() | st.integers(0, 30)),
     st.tuples(st.just("compact"), st.none()),
-    st.tuples(st.just("set"), st.tuples(st.integers(0, 40), st.lists(ANY_STEPS, max_size=2))),
+    st.tuples(st.just("edit"), st.tuples(st.integers(0, 40), st.lists(ANY_STEPS, max_size=2))),
 )
 # The provider's ratio in percent of our own count, and whether it fails at the nth count; 0 for never.
 COUNTS = st.tuples(st.integers(40, 300), st.sampled_from([0, 0, 1, 2]))
@@ -52,12 +54,12 @@ CUT_AFTER_A_COMMIT: tuple[list[Message], list[Operation]] = (
     [call("a", "a"), result("a", LONG["content"]), result("a", ""), *[LONG] * 6],
     [
         ("add", [[LONG | {"role": "system"}]]),
-        ("item", 0),
+        ("item", (0, "of a list")),
         ("add", [[result("a", LONG["content"])], [call("a", "a", "a")], [LONG], [result("b", LONG["content"])]]),
         ("begin", (195, 0)),
         ("add", [[LONG]]),
         ("commit", (0, False)),
-        ("set", (12, [])),
+        ("edit", (12, [])),
         ("begin", (40, 0)),
     ],
 )
@@ -79,108 +81,73 @@ def is_whole(sent: SentView) -> bool:
     return sum(shown.tokens for shown in sent.system) + sent.view.tokens <= sent.limits.capacity
 
 
-class Session:
-    """A manager under operations.
+class Session(Driver):
+    """A session under operations, with requests that its provider counts.
 
     Attributes:
-        open: transactions that were begun, with the views they were begun for.
-        views: what plain requests were sent, as JSON text.
+        open: requests that were begun.
+        views: what plain requests were sent.
     """
 
     def __init__(self) -> None:
-        self.manager = new_manager(max_tokens=BUDGET)
+        store = MemoryStore()
+        shared_cache.clear()
+        super().__init__(lambda: store, "s", (None, None), {"max_tokens": BUDGET}, traces=False)
         self.open: list[Any] = []
-        self.views: list[str] = []
+        self.views: list[list[Message]] = []
 
     async def state(self) -> bytes:
-        manager = self.manager
-        counter = await manager.token_counter()
-        state = collect_state(manager.history, manager.compactor, counter, {})
-        beside = [await manager.get_messages(), manager.session.items.changed_list(BUDGET) is None]
-        return dump(state) + json.dumps(beside).encode()
+        beside = [await self.manager.get_messages(), self.manager.session.items.changed_list(BUDGET) is None]
+        return await state_of(self.manager) + json.dumps(beside).encode()
 
-    async def add(self, steps: Any) -> None:
-        await feed(self.manager, flat(steps))
+    async def _ask(self, which: int) -> bool:
+        await super()._ask(which)
+        self.views.append(self.last[which])
+        return False
 
-    async def item(self, number: int) -> None:
-        await self.manager.pool.add(ContextItem(number, f"item {number}", f"i{number % 3}"))
-
-    async def queue(self, number: int) -> None:
-        await self.manager.queue.append(ContextItem(f"item {number}"))
-
-    async def forget(self, place: int) -> None:
-        await self.manager.forget([f"m{place}"], trace=False)  # its salt is drawn at random
-
-    async def pin(self, place: int) -> None:
-        with suppress(PinRefused):
-            await self.manager.pin(f"m{place}")
-
-    async def undo(self, place: int) -> None:
-        await self.manager.undo(f"m{place}" if place else None)
-
-    async def compact(self, _: None) -> None:
-        await self.manager.compact()
-
-    async def set(self, argument: Any) -> None:
-        place, steps = argument
-        messages = await self.manager.get_messages()
-        await self.manager.set_messages([*messages[: place % (len(messages) + 1)], *flat(steps)])
-
-    async def ask(self, _: None) -> None:
-        self.views.append(json.dumps(valid(await self.manager.get_messages_for_request())))
-
-    async def begin(self, counts: Any, *, cancelled: bool = False) -> None:
+    async def _begin(self, counts: Any, *, cancelled: bool = False) -> bool:
         before = await self.state()
         ratio, failing = counts
-        calls = 0
+        calls = itertools.count(1)
 
         async def count(view: list[Message]) -> dict[str, Any]:
-            nonlocal calls
-            calls += 1
             valid(view)
             if cancelled:
                 await asyncio.sleep(0)
                 raise asyncio.CancelledError
-            if calls == failing:
-                return {"dispatch": calls, "budget_decision": None}
-            return await counting(ratio)(view)
+            return {"dispatch": 1, "budget_decision": None} if next(calls) == failing else await counting(ratio)(view)
 
         try:
-            result = await self.manager.measured_request_view(count_view=count)
+            self.open.append(await self.manager.measured_request_view(count_view=count))
         except asyncio.CancelledError:
             assert cancelled
-        else:
-            self.open.append(result)
         assert await self.state() == before, "a request that was begun changed the session"
+        return False
 
-    async def cancel(self, counts: Any) -> None:
-        await self.begin(counts, cancelled=True)
+    async def _cancel(self, counts: Any) -> bool:
+        return await self._begin(counts, cancelled=True)
 
-    async def rollback(self, number: int) -> None:
-        if self.open:
-            before = await self.state()
-            transaction = self.open[number % len(self.open)]["transaction"]
-            transaction.rollback()
-            assert await self.state() == before, "a rollback changed the session"
+    async def _rollback(self, number: int) -> bool:
+        before = await self.state()
+        for opened in self.open[number % len(self.open) :][:1] if self.open else ():
+            opened["transaction"].rollback()
+        assert await self.state() == before, "a rollback changed the session"
+        return False
 
-    async def commit(self, argument: Any) -> None:
+    async def _commit(self, argument: Any) -> None:
         if not self.open:
             return
         number, cancelled = argument
-        result = self.open[number % len(self.open)]
+        transaction = self.open[number % len(self.open)]["transaction"]
         before, revision = await self.state(), self.manager.history.revision
-        sent = await result["transaction"].commit(is_cancelled=lambda: cancelled)
-        if not sent:
-            assert await self.state() == before, "a request that was not sent changed the session"
-        assert await result["transaction"].commit() is sent, "a second commit says something else"
+        sent = await transaction.commit(is_cancelled=lambda: cancelled)
+        assert sent or await self.state() == before, "a request that was not sent changed the session"
+        assert await transaction.commit() is sent, "a second commit says something else"
         after = await self.state()
-        result["transaction"].rollback()
+        transaction.rollback()
         assert await self.state() == after, "a rollback undid a commit"
         assert self.manager.history.revision == revision
-
-    async def run(self, todo: list[Operation]) -> None:
-        for name, argument in todo:
-            await getattr(self, name)(argument)
+        self.handed_out = None
 
 
 @given(first=conversations(max_steps=4).map(flat), todo=st.lists(CHANGES | REQUESTS, max_size=14))
@@ -192,7 +159,7 @@ async def test_a_request_that_is_not_sent_leaves_view_state_and_history_as_witho
     for operations in (todo, plain):
         session = Session()
         await session.manager.set_messages(first)
-        await session.run([*operations, ("ask", None)])
+        await session.carry_out([*operations, ("ask", 0)])
         for opened in session.open:
             opened["transaction"].rollback()
         results.append((session.views, await session.state(), await session.manager.get_messages()))
@@ -206,7 +173,7 @@ async def test_whatever_is_committed_every_view_is_valid_and_each_end_is_final(
 ) -> None:
     session = Session()
     await session.manager.set_messages(first)
-    await session.run([*todo, ("ask", None)])
+    await session.carry_out([*todo, ("ask", 0)])
 
 
 @given(first=conversations(max_steps=6).map(flat), counts=COUNTS, more=st.lists(ANY_STEPS, max_size=3))
@@ -216,16 +183,81 @@ async def test_the_next_request_begins_with_the_one_that_was_committed(
 ) -> None:
     session = Session()
     await session.manager.set_messages(first)
-    await session.item(1)
-    await session.begin(counts)
+    await session.carry_out([("item", (1, "of a list")), ("begin", counts)])
     result = session.open[0]
     assert await result["transaction"].commit() is True
     assert "[i1] item 1" in result["base_view"][-1]["content"]
     sent = session.manager.compactor.last_sent
     assert sent is not None
-    await session.ask(None)
+    await session.carry_out([("ask", 0)])
     again = session.manager.compactor.last_sent
     assert again is not None
     # Otherwise it is clipped, as far as each of them calls for.
     if again.view is sent.view and is_whole(sent) and is_whole(again):
-        assert json.loads(session.views[-1]) == json.loads(json.dumps(result["base_view"]))
+        assert session.views[-1] == result["base_view"]
+
+
+MOMENTS = st.tuples(st.sampled_from(["answer", "pause", "undo"]), st.none())
+TALK = work(60, output=900)[:41]
+CONFIG = {
+    "token_counter": "heuristic",
+    "max_tokens": 4_000,
+    "cache_ttl": 60,
+    "summary_spend": 1_000.0,
+    "max_summary_calls": 1_000,
+    "compact_wait": 0.01,  # the model answers when an operation says so, not while a command waits
+}
+
+
+class Written(Session):
+    """A session whose writer answers when an operation says so; a pause is longer than a provider keeps its cache."""
+
+    def __init__(self) -> None:
+        self.writer = Writer("slow")
+        self.pauses = 0
+        super().__init__()
+
+    def _new_manager(self) -> ContextManager:
+        providers = {"writer": self.writer}
+        return SummaryManager(load_summary_config(CONFIG), providers=lambda: providers, plugins=Plugins())
+
+    async def state(self) -> bytes:
+        manager: Any = self.manager
+        while manager.writer.is_running and not self.writer.pending:  # until a model is asked, or is not
+            await asyncio.sleep(0)
+        parts = (manager.history, manager.compactor, await manager.token_counter())
+        return dump(collect_state(*parts, manager.state(0)))
+
+    async def _view(self, which: int) -> list[Message]:
+        return valid(await self.manager.get_messages_for_request())
+
+    async def _answer(self, _: None) -> None:
+        manager: Any = self.manager
+        self.writer.release.set()
+        await manager.writer.wait(30)
+        self.writer.release.clear()
+
+    async def _pause(self, _: None) -> None:
+        self.pauses += 1
+        time = f"2099-01-{self.pauses:02d}T00:00:00.000+00:00"
+        await self.manager.add_message(user(metadata={"timestamp": time}))
+
+
+@pytest.mark.kernel
+@given(todo=st.lists(CHANGES | REQUESTS | COMMITS | MOMENTS, max_size=12))
+async def test_a_request_that_is_not_sent_changes_nothing_whenever_a_model_answers(todo: list[Operation]) -> None:
+    """From a session that was compacted while its model had not answered yet."""
+    session = Written()
+    manager = session.manager
+    for message in TALK:
+        await manager.add_message(message)
+        if message["role"] != "assistant":
+            await manager.get_messages_for_request()
+            await session.state()
+    assert manager.compactor.compactions
+    assert session.writer.pending
+    again: list[Operation] = [("answer", None), ("pause", None), ("begin", (100, 0)), ("commit", (-1, False))]
+    try:
+        await session.carry_out([*todo, *again, ("ask", 0)])
+    finally:
+        await manager.close()

@@ -3,8 +3,6 @@
 A session with recalls is compared with the same session in which each recall was answered in one line.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given
@@ -30,20 +28,17 @@ BUDGETS = st.integers(600, 6_000)
 
 async def session(steps: list[int], budget: int, config: dict[str, Any], *, answered: bool) -> ContextManager:
     """Run a session: a step is a tool round with an output of so many characters, or a recall of what came before."""
-    manager = new_manager(**config)
-    tool = tool_of(manager, max_result_tokens=config.get("recall", 1_000))
-    await manager.add_message(user("Do the work."))
+    manager = await feed(new_manager(**config), [user("Do the work.")])
+    tool = tool_of(manager, max_result_tokens=1_000)
     await manager.get_messages_for_request(budget)  # a loop asks before any tool runs
     for number, step in enumerate(steps):
         last = manager.history.last_seq
         given = {"operation": "read", "mark": f"m{max(1, last - 8)}-m{last}"}
-        if step != RECALL:
-            added = rounds(1, start=number, output=step)
-        elif answered:
-            added = recall_round(number, given, str((await tool.execute(given)).output))
+        if step == RECALL:
+            answer = str((await tool.execute(given)).output) if answered else USED_UP
+            await feed(manager, recall_round(number, given, answer))
         else:
-            added = recall_round(number, given, USED_UP)
-        await feed(manager, added)
+            await feed(manager, rounds(1, start=number, output=step))
         view = await manager.get_messages_for_request(budget)
         checked(view)
         assert size(view) <= budget
@@ -76,18 +71,6 @@ def test_a_page_is_within_its_tokens_and_says_how_much_is_left(
     assert limit is None or page.shown <= limit
     assert page.shown + page.left_out == max(0, text_lines(sources) - offset)
     assert page.text.count("</quoted_output>") == 1
-
-
-@given(MESSAGES, st.integers(1, 7))
-def test_pages_one_after_another_show_every_line_once(messages: list[dict[str, Any]], limit: int) -> None:
-    sources = [source_of(f"m{number}", message) for number, message in enumerate(messages, 1)]
-    offset = shown = 0
-    while offset < text_lines(sources):
-        page = page_of(sources, "all", offset=offset, limit=limit, tokens=10**6, counter=approx_token_counter)
-        assert page.shown == min(limit, text_lines(sources) - offset)
-        offset += page.shown
-        shown += page.shown
-    assert shown == text_lines(sources)
 
 
 GIANT = st.text(st.sampled_from("ab \n\u4f60😀</_quotedp"), max_size=200) | st.integers(900, 3_000).map(

@@ -1,7 +1,5 @@
 """Laws of strategies run by themselves: any conversation, any strategy that drops or shortens."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -29,33 +27,28 @@ from amplifier_context_core import (
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies.base import draft_of
-from amplifier_context_core.messages.parsing import SYSTEM_ROLES, is_human, parse_message
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from tests.core.drafts import transcript
 from tests.messages import block, call, result, says, user
 
-from .histories import ORDERLY_STEPS, Message, conversations, flat
+from .histories import Message, conversations, flat
 
 
 def length(message: Message) -> float:
     return float(len(str(message.get("content"))))
 
 
-DROPPING: st.SearchStrategy[Strategy] = st.one_of(
+EVERY: st.SearchStrategy[Strategy] = st.one_of(
     st.builds(TrimRounds, st.integers(0, 6)),
     st.builds(FitContextWindow, st.integers(1, 3_000), reserve_tokens=st.integers(0, 500)),
     st.builds(KeepImportant, st.just(length), st.integers(0, 10)),
-)
-SHORTENING: st.SearchStrategy[Strategy] = st.one_of(
     st.builds(TruncateToolOutputs, st.integers(1, 400)),
     st.builds(ClipToolOutputs, st.integers(1, 400)),
     st.builds(ClearToolOutputs, st.integers(0, 5)),
-    st.just(SupersedeStaleReads()),
+    st.builds(FoldRounds, st.floats(0.01, 1)),
+    st.sampled_from([SupersedeStaleReads(), CondenseChapters(), DropChapters()]),
 )
-FOLDING: st.SearchStrategy[Strategy] = st.one_of(
-    st.builds(FoldRounds, st.floats(0.01, 1)), st.just(CondenseChapters()), st.just(DropChapters())
-)
-EVERY = st.one_of(DROPPING, SHORTENING, FOLDING)
 
 
 def rounds(messages: list[Message]) -> list[Round]:
@@ -75,15 +68,6 @@ def must_stay(messages: list[Message]) -> list[Message]:
     return [*messages[: len(messages) - leading], *(messages[place] for place in sorted(places))]
 
 
-@given(conversations(), EVERY)
-def test_the_list_given_is_not_changed_and_nothing_is_made_larger(steps: list[Any], strategy: Strategy) -> None:
-    messages = flat(steps)
-    before = copy.deepcopy(messages)
-    done = strategy.compact(messages)
-    assert messages == before
-    assert count_tokens(done) <= count_tokens(messages)
-
-
 @given(conversations(), st.integers(50, 3_000), st.lists(st.integers(1, 400), min_size=1, max_size=4))
 def test_no_strategy_of_core_breaks_the_contract_of_strategies(
     steps: list[Any], budget: int, shares: list[int]
@@ -99,27 +83,6 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
         draft = done.draft
 
 
-@given(conversations(), DROPPING)
-def test_rounds_are_kept_whole_as_they_were_given_or_not_at_all(steps: list[Any], strategy: Strategy) -> None:
-    messages = flat(steps)
-    kept = {id(message) for message in strategy.compact(messages)}
-    assert kept <= {id(message) for message in messages}
-    for round_ in rounds(messages):
-        assert len({id(messages[entry.seq - 1]) in kept for entry in round_.entries}) == 1
-
-
-@given(conversations(), SHORTENING)
-def test_shortening_keeps_every_message_and_its_ids(steps: list[Any], strategy: Strategy) -> None:
-    messages = flat(steps)
-    done = strategy.compact(messages)
-
-    def outline(listed: list[Message]) -> list[Any]:
-        infos = [parse_message(message)[1] for message in listed]
-        return sorted((info.role, info.call_ids, info.answered_ids) for info in infos)
-
-    assert outline(done) == outline(messages)
-
-
 # Results with a human's words beside them, in one message and in one round: both are the task.
 TABLE = {"type": "tool_result", "tool_use_id": "a", "content": "row of a table\n" * 600}
 RESULTS_AND_WORDS = user([TABLE, {**TABLE, "tool_use_id": "b", "content": ""}, block("Please fix cache_core.py:41.")])
@@ -129,44 +92,15 @@ REMINDER = says("ok", metadata={"source": "hook", "ephemeral": True})
 @given(conversations(), EVERY)
 @example([[RESULTS_AND_WORDS], [REMINDER]], TruncateToolOutputs(1))
 @example([[call("b", "a"), result("b", "line of a log\n" * 60), RESULTS_AND_WORDS]], TruncateToolOutputs(4))
-def test_prompt_task_and_pins_stay_verbatim(steps: list[Any], strategy: Strategy) -> None:
+def test_prompt_task_and_pins_stay_verbatim_nothing_grows_and_what_was_given_is_not_changed(
+    steps: list[Any], strategy: Strategy
+) -> None:
     messages = flat(steps)
-    kept = {id(message) for message in strategy.compact(messages)}
-    for message in must_stay(messages):
-        assert id(message) in kept
-
-
-@given(conversations(ORDERLY_STEPS), EVERY)
-def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strategy) -> None:
-    once = strategy.compact(flat(steps))
-    assert strategy.compact(once) is once
-
-
-@given(conversations(), st.integers(1, 3_000), st.integers(0, 500))
-def test_a_window_is_kept_or_what_is_left_is_the_least_that_may_be(steps: list[Any], tokens: int, reserve: int) -> None:
-    messages = flat(steps)
-    done = FitContextWindow(tokens, reserve_tokens=reserve).compact(messages)
-    if count_tokens(done) > tokens - reserve:
-        found = rounds(messages)
-        newest = {id(messages[entry.seq - 1]) for entry in found[-1].entries}
-        least = {id(message) for message in must_stay(messages)} | newest
-        assert {id(message) for message in done} == least
-
-
-@given(conversations(), st.integers(0, 8))
-def test_no_more_tool_rounds_are_kept_than_asked_for(steps: list[Any], keep: int) -> None:
-    messages = flat(steps)
-    kept = {id(message) for message in TrimRounds(keep).compact(messages)}
-    task = next((round_ for round_ in rounds(messages) if round_.is_human), None)
-    left = [one for one in rounds(messages) if one.is_tool_round and not one.is_pinned and one != task]
-    assert sum(id(messages[one.head.seq - 1]) in kept for one in left) <= keep
-
-
-@given(conversations(), st.integers(0, 8))
-def test_humans_are_never_cleared(steps: list[Any], keep: int) -> None:
-    messages = flat(steps)
-    done = ClearToolOutputs(keep).compact(messages)
-    contents = [str(message.get("content")) for message in done]
-    for message in messages:
-        if is_human(message) and isinstance(message.get("content"), str):
-            assert message["content"] in contents
+    before = copy.deepcopy(messages)
+    done = strategy.compact(messages)
+    assert {id(message) for message in must_stay(messages)} <= {id(message) for message in done}
+    assert messages == before
+    assert count_tokens(done) <= count_tokens(messages)
+    if isinstance(strategy, (TrimRounds, FitContextWindow, KeepImportant)):  # rounds are kept whole or not at all
+        kept = {id(message) for message in done}
+        assert all(len({id(messages[one.seq - 1]) in kept for one in each.entries}) == 1 for each in rounds(messages))

@@ -1,21 +1,21 @@
 """Laws of views: any conversation, any budget."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any
 
-from hypothesis import example, given, reject
+from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, PinRefused, count_tokens
 from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
+from amplifier_context_testing import checked
 from tests.managers import feed
-from tests.messages import IMAGE, bare, block, result, user
+from tests.messages import IMAGE, bare, block, result, says, system, user, words
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
-from .managers import new_manager, valid
+from .managers import counting, new_manager, tokens_of, valid
+from .operations import clips_needlessly
 
 BUDGETS = st.integers(60, 4_000)
 UNLIMITED = 10_000_000
@@ -29,16 +29,6 @@ async def ask(manager: ContextManager, budget: int) -> list[Message]:
     assert count_tokens(view) == report["view"]["counted"]
     assert count_tokens(view) <= budget or report["warnings"]
     return view
-
-
-# -- every view -------------------------------------------------------------------------------------------------------
-
-
-@given(conversations(), BUDGETS)
-async def test_a_merged_view_is_valid_too(steps: list[Step], budget: int) -> None:
-    manager = new_manager(merge_consecutive=True)
-    await feed(manager, flat(steps))
-    valid(await manager.get_messages_for_request(token_budget=budget))
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------
@@ -56,33 +46,41 @@ async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Ste
         assert await manager.recall(f"m{number}") == message
 
 
-@given(conversations(), BUDGETS)
-async def test_changing_what_a_view_handed_out_changes_nothing(steps: list[Step], budget: int) -> None:
-    def spoil(value: Any) -> None:
-        if isinstance(value, dict):
-            for item in list(value.values()):
-                spoil(item)
-            value.clear()
-        elif isinstance(value, list):
-            for item in value:
-                spoil(item)
-            value.clear()
+def spoil(value: Any) -> None:
+    """Empty every dict and every list in there, however deep."""
+    if isinstance(value, (dict, list)):
+        for item in list(value.values() if isinstance(value, dict) else value):
+            spoil(item)
+        value.clear()
 
-    manager = new_manager()
-    await feed(manager, flat(steps))
+
+@given(conversations(), BUDGETS, st.booleans(), st.booleans())
+async def test_changing_what_was_handed_in_or_out_changes_nothing(
+    steps: list[Step], budget: int, merge: bool, at_once: bool
+) -> None:
+    """Of a merged view, which is valid too, the budget is not the number of tokens."""
+    given = copy.deepcopy(flat(steps))
+    manager = new_manager(merge_consecutive=merge)
+    await (manager.set_messages(given) if at_once else feed(manager, given))
+    assert given == flat(steps)
+    spoil(given)
     stored = await manager.get_messages()
-    view = await ask(manager, budget)
-    kept = copy.deepcopy(view)
-    spoil(view)
-    spoil(await manager.get_messages())
+    assert bare(stored) == bare(flat(steps))
+    view = valid(await manager.get_messages_for_request(token_budget=budget))
+    kept, report, entries = copy.deepcopy(view), await manager.explain(), manager.snapshot()
+    shown = copy.deepcopy(report)
+    for out in (view, report, await manager.get_messages(), await manager.recall("m1")):
+        spoil(out)
+    for entry in (*entries, entries[0], *entries[:2], entries.find(1)):
+        spoil(entry.message if entry else None)
     assert await manager.get_messages() == stored
-    assert await ask(manager, budget) == kept
+    assert await manager.explain() == shown
+    assert await manager.get_messages_for_request(token_budget=budget) == kept
 
 
 @given(conversations(), BUDGETS)
 async def test_an_echo_changes_neither_history_nor_view(steps: list[Step], budget: int) -> None:
-    manager = new_manager()
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(), flat(steps))
     before = await ask(manager, budget)
     seqs = [entry.seq for entry in manager.snapshot()]
     await manager.set_messages(await manager.get_messages())
@@ -127,17 +125,6 @@ async def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budg
 # -- the same bytes ---------------------------------------------------------------------------------------------------
 
 
-@given(conversations(), BUDGETS)
-async def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
-    views: list[list[list[Message]]] = [[], []]
-    for asked in views:
-        manager = new_manager()
-        for step in steps:
-            await feed(manager, step)
-            asked.append(await ask(manager, budget))
-    assert views[0] == views[1]
-
-
 SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
 OUTPUTS = [{"type": "tool_result", "tool_use_id": "a", "content": text} for text in (SAYS, "", f"{SAYS}\n" * 9)]
 STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which must not be tried again at once
@@ -149,7 +136,9 @@ STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which mus
 
 @given(conversations(), BUDGETS)
 @example(STILL_LARGE, 180)
-async def test_a_session_beside_a_kindred_one_shows_the_same_bytes(steps: list[Step], budget: int) -> None:
+async def test_the_same_inputs_give_the_same_bytes_also_beside_a_kindred_session(
+    steps: list[Step], budget: int
+) -> None:
     managers = [new_manager(), new_manager(kindred=True)]
     for step in steps:
         views: list[list[Message]] = []
@@ -190,8 +179,7 @@ async def test_between_compactions_a_view_begins_with_the_one_before(steps: list
 
 @given(conversations())
 async def test_compacting_by_hand_again_never_makes_a_view_larger(steps: list[Step]) -> None:
-    manager = new_manager()
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(), flat(steps))
     size = count_tokens(await ask(manager, 600))
     for _ in range(3):
         report = await manager.compact()
@@ -224,8 +212,7 @@ async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, 
 async def test_what_was_pinned_by_command_is_in_every_later_view(
     steps: list[Step], budget: int, data: st.DataObject
 ) -> None:
-    manager = new_manager(pin_share=0.5)
-    await feed(manager, flat(steps))
+    manager = await feed(new_manager(pin_share=0.5), flat(steps))
     await ask(manager, budget)
     small = [e for e in manager.snapshot() if e.role == "user" and not e.answered_ids and e.tokens < 60]
     entry = data.draw(st.sampled_from(small))
@@ -234,7 +221,7 @@ async def test_what_was_pinned_by_command_is_in_every_later_view(
     except PinRefused:  # others asked by their metadata, and fill the share
         reject()
     for text in data.draw(st.lists(WORDS, max_size=20)):
-        await manager.add_message({"role": "assistant", "content": text * 3})
+        await manager.add_message(says(text * 3))
         view = await ask(manager, budget)
         assert any(message["content"] == entry.message["content"] for message in view)
 
@@ -255,18 +242,20 @@ async def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step
 # -- what tools print -------------------------------------------------------------------------------------------------
 
 PRINTED = "\N{RADIOACTIVE SIGN}"  # nothing but a tool prints it
-PRINTS = st.builds(
-    lambda line, times: f"{line}\n" * times, st.sampled_from([PRINTED, PRINTED * 40]), st.integers(1, 400)
-)
-TOOL_STEPS: st.SearchStrategy[Step] = st.one_of(
-    st.builds(lambda text: [result("gone", text, name=PRINTED)], PRINTS),
-    st.builds(lambda text: [{"role": "function", "name": PRINTED, "content": text}], PRINTS),
-    st.builds(
-        lambda text: [
-            {"role": "tool", "content": [{"type": "tool_result", "tool_use_id": "gone", "content": text}, block(text)]}
-        ],
-        PRINTS,
-    ),
+
+
+def printed(text: str) -> list[Step]:
+    """A text that a tool printed, in each form of a result without its call."""
+    blocks = [{"type": "tool_result", "tool_use_id": "gone", "content": text}, block(text)]
+    function = {"role": "function", "name": PRINTED, "content": text}
+    return [[result("gone", text, name=PRINTED)], [function], [{"role": "tool", "content": blocks}]]
+
+
+TOOL_STEPS: st.SearchStrategy[Step] = st.builds(
+    lambda line, times, form: printed(f"{line}\n" * times)[form],
+    st.sampled_from([PRINTED, PRINTED * 40]),
+    st.integers(1, 400),
+    st.integers(0, 2),
 )
 QUOTED = re.compile(
     r"<quoted_output>\n\[m\d+: [^\n]*; quoted, not an instruction\]\n.*\n</quoted_output>"
@@ -287,3 +276,120 @@ async def test_what_a_tool_printed_is_quoted_and_labelled_whatever_the_budget(st
             parts = [content] if isinstance(content, str) else [b["text"] for b in content if b["type"] == "text"]
             for text in parts if message["role"] == "user" else ():
                 assert PRINTED not in text or QUOTED.fullmatch(text), text
+
+
+Turn = tuple[str, int]  # what comes next, and its size in thousandths of the budget
+
+SIZES = st.one_of(st.integers(1, 200), st.integers(1, 1_000))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["person", "answer", "call", "call", "open call", "notice", "state"]), SIZES), max_size=14
+)
+SIZES_OF_BUDGETS = st.integers(300, 6_000)
+
+
+def messages_of(step: Turn, number: int, budget: int) -> list[Message]:
+    """Return the messages of a step. The words of its text differ from all others, so that a cut shows."""
+    kind, share = step
+    text = words(f"s{number}x", share * budget // 1_000) or "s"
+    called = {"id": f"c{number}", "name": "todo" if kind == "state" else "bash", "arguments": {"n": number}}
+    match kind:
+        case "person":
+            return [user(text)]
+        case "answer":
+            return [says(text)]
+        case "notice":
+            return [user(text, metadata={"source": "hook", "hook_name": f"hook{number % 2}"})]
+        case "state":
+            called["arguments"] = {"todos": [{"content": text, "status": "pending"}]}
+            return [says("", tool_calls=[called]), result(f"c{number}", "saved")]
+        case "open call":
+            return [says(text, tool_calls=[called])]
+        case _:
+            return [says(f"step {number}", tool_calls=[called]), result(f"c{number}", text)]
+
+
+def fits(human: Message, prompt: list[Message], capacity: int) -> bool:
+    """True if the message fits beside the system prompt and an eighth of the capacity."""
+    return tokens_of(human) <= capacity - capacity // 8 - tokens_of(*prompt)
+
+
+def shows(view: list[Message], human: Message) -> bool:
+    return any(message["role"] == "user" and message["content"] == human["content"] for message in view)
+
+
+def needs_all(manager: ContextManager, view: list[Message], human: Message) -> bool:
+    """True if the message would not fit beside the rest of the view, of which none is large enough to be clipped."""
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    *_, entry = (entry for entry in manager.snapshot() if entry.message["content"] == human["content"])
+    rest = [message for message in view if not str(message["content"]).startswith(human["content"][:20])]
+    is_small = all(tokens_of(message) <= 60 or "<context_record" in str(message["content"]) for message in rest[1:])
+    return is_small and not clips_needlessly(sent, entry)
+
+
+TASK_AND_ROUNDS: list[Turn] = [("person", 90), ("answer", 1), ("person", 635), *[("call", 173)] * 12]
+
+
+@given(STEPS, SIZES_OF_BUDGETS, SIZES_OF_BUDGETS, st.integers(0, 400), st.sampled_from([0.3, 0.4, 0.7, 0.92]))
+@example(TASK_AND_ROUNDS, 6_500, 6_500, 10, 0.92)  # clipped to let the rounds after it grow
+@example([("person", 663)], 6_000, 6_000, 0, 0.4)  # alone, and above the size at which a view is compacted
+@example([("person", 730)], 529, 661, 0, 0.3)  # clipped for the first budget, and too large for the threshold of both
+@example([("person", 20)] * 3 + [("notice", 300), ("person", 80)], 900, 900, 0, 0.4)
+async def test_every_view_shows_the_newest_human_message_whole_where_it_fits(
+    steps: list[Turn], first: int, second: int, share: int, threshold: float
+) -> None:
+    manager = new_manager(compact_threshold=threshold)
+    prompt = [system(words("rule", share * min(first, second) // 1_000))]
+    await feed(manager, prompt)
+    human: Message | None = None
+    for number, step in enumerate(steps):
+        for message in messages_of(step, number, max(first, second)):
+            await manager.add_message(message)
+            human = message if step[0] == "person" else human
+        for budget in (first, second):
+            view = await manager.get_messages_for_request(token_budget=budget)
+            if human is not None and fits(human, prompt, budget):
+                assert shows(checked(view), human) or needs_all(manager, view, human)
+
+
+async def measured(manager: ContextManager, limit: int) -> list[Message]:
+    """Return the view of a request that its provider counts, and takes up to this limit (tokens)."""
+    result = await manager.measured_request_view(count_view=counting(limit=limit))
+    assert await result["transaction"].commit()
+    return result["base_view"]
+
+
+LIMITS = st.lists(st.integers(300, 4_000), min_size=1, max_size=8)
+
+
+@given(st.integers(10, 900), LIMITS, st.lists(st.integers(1, 60), min_size=8, max_size=8))
+@example(119, [400, 4_000], [3] * 8)
+async def test_a_message_that_a_limit_clipped_is_whole_again_once_the_limit_is_gone(
+    share: int, limits: list[int], sizes: list[int]
+) -> None:
+    budget = 4_000
+    manager = new_manager(max_tokens=budget)
+    (human,) = messages_of(("person", share), 0, budget)
+    await manager.add_message(human)
+    for number, size in enumerate(sizes, 1):
+        limit = limits[number % len(limits)]
+        view = await measured(manager, limit)
+        assert shows(view, human) or not fits(human, [], min(limit, budget)) or needs_all(manager, view, human)
+        plain = await manager.get_messages_for_request()
+        assert shows(plain, human) or not fits(human, [], budget)
+        await manager.add_message(messages_of(("answer", size), number, budget)[0])
+
+
+@given(st.integers(1_200, 3_400), st.integers(1_000, 3_900), st.integers(1_000, 3_900))
+@example(2_652, 2_500, 3_600)
+async def test_limits_in_turn_one_of_which_has_room_for_it_keep_a_view_each(size: int, first: int, second: int) -> None:
+    """Where nothing comes to the history, each limit sees the same bytes each time, after one compaction each."""
+    manager = new_manager(max_tokens=4_000)
+    human = user(words("human", size))
+    assume(fits(human, [], max(first, second)))
+    await feed(manager, [human, says("I look into it.")])
+    views: dict[int, list[Message]] = {}
+    for limit in (first, second) * 5:
+        view = await measured(manager, limit)
+        assert view == views.setdefault(limit, view)
+    assert (await manager.explain())["compactions"] <= 2

@@ -4,8 +4,6 @@ The tests of some files run with each. What differs between stores is tested by 
 kernel. `make check` runs the tests of this folder in memory only and without a model, `make soak` in every combination.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from tests import managers
 from tests.authors import AUTHORS, Author, managers_of
 from tests.places import ALL, ONLY_MEMORY, parameters
 
-ON_FILES_TOO = ("test_turns", "test_steering", "test_isolation")
+ON_FILES_TOO = ("test_turns", "test_steering")
 WITH_A_MODEL_TOO = (*ON_FILES_TOO, "test_measured_views")
 
 

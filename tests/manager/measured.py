@@ -1,7 +1,5 @@
 """Requests that a provider counts before they are sent: the count, and the question of a loop."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,8 +7,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
 from amplifier_context_testing import checked
-from tests.managers import feed
-from tests.messages import Message, says, size, words
+from tests.messages import Message, size
 
 BUDGET = 4_000
 OVERHEAD = 700  # tokens of tool definitions, which only the provider sees
@@ -27,15 +24,17 @@ class Counting:
         fails: the exception of the next count.
     """
 
-    def __init__(self, *, ratio: float = 1.3, limit: int = 100_000, unavailable: Sequence[int] = ()) -> None:
+    def __init__(
+        self, *, ratio: float = 1.3, overhead: int = OVERHEAD, limit: int = 100_000, unavailable: Sequence[int] = ()
+    ) -> None:
         self.views: list[list[Message]] = []
-        self.ratio = ratio
+        self.ratio, self.overhead = ratio, overhead
         self.limit = limit
         self.unavailable = frozenset(unavailable)
         self.fails: BaseException | None = None
 
     def tokens(self, view: Sequence[Message]) -> int:
-        return OVERHEAD + int(self.ratio * size(view))
+        return self.overhead + int(self.ratio * size(view))
 
     async def __call__(self, view: list[Message]) -> dict[str, Any]:
         checked(view)
@@ -53,13 +52,6 @@ class Counting:
         return {"dispatch": object(), "budget_decision": decision}
 
 
-class Exact(Counting):
-    """Counts as the manager does."""
-
-    def tokens(self, view: Sequence[Message]) -> int:
-        return size(view)
-
-
 async def measure(manager: ContextManager, count: Counting, **more: Any) -> dict[str, Any]:
     result = await manager.measured_request_view(provider=None, count_view=count, **more)
     assert result["count_calls"] == len(count.views)
@@ -75,15 +67,3 @@ async def state_of(manager: ContextManager) -> bytes:
 
 def settings(**more: Any) -> dict[str, Any]:
     return {"max_tokens": BUDGET, "cadence": "fixed", "compact_threshold": 0.8, **more}
-
-
-async def grow(manager: ContextManager, steps: int, limits: Sequence[int]) -> int:
-    """Let answers come, and after each of them a request for each of these limits; the calls of the count."""
-    calls = 0
-    for number in range(steps):
-        await feed(manager, [says(words(f"a{number}x", 100))])
-        for limit in limits:
-            result = await measure(manager, Exact(limit=limit + RESERVE))
-            assert await result["transaction"].commit()
-            calls += result["count_calls"]
-    return calls

@@ -1,7 +1,5 @@
 """When views are compacted by what that costs, and the metadata by which they mark where a cached prefix may end."""
 
-from __future__ import annotations
-
 import itertools
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 from amplifier_core import HookRegistry
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.parsing import metadata_of
 from amplifier_context_testing import EventRecorder
 from tests.managers import ask, feed, new_manager
@@ -41,7 +38,6 @@ async def test_where_the_provider_names_its_prices_the_break_even_is_theirs() ->
 
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 TTL = 300  # seconds, by config
-BACK = user("I am back. Please go on.")
 
 
 def at(message: Message, seconds: float) -> Message:
@@ -49,30 +45,17 @@ def at(message: Message, seconds: float) -> Message:
     return {**message, "metadata": {"timestamp": stamp}}
 
 
-async def feed_timed(manager: ContextManager, messages: list[Message]) -> float:
-    """Add messages, ten seconds apart; the time of the last."""
-    now = 0.0
-    for message in messages:
-        now += 10
-        await manager.add_message(at(message, now))
-    return now
-
-
-async def large(**config: Any) -> tuple[ContextManager, EventRecorder, float]:
-    """A session whose view is some 70 % of its budget, which is nearly due, and the time of its newest message."""
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
-    manager = new_manager(hooks=hooks, **{"cache_ttl": TTL, **config})
-    return manager, recorder, await feed_timed(manager, [*work(36, output=600), says("Done so far.")])
-
-
 @pytest.mark.parametrize("config", [{}, {"cache_ttl": 0}, {"cache_ttl": "none"}, {"auto_compact": False}])
 async def test_a_view_that_is_nearly_due_is_compacted_after_a_pause_unless_config_says_no(
     config: dict[str, Any],
 ) -> None:
-    manager, recorder, now = await large(**config)
+    hooks = HookRegistry()
+    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
+    manager = new_manager(hooks=hooks, **{"cache_ttl": TTL, **config})
+    talk = [*work(36, output=600), says("Done so far.")]  # some 70 % of the budget
+    await feed(manager, [at(message, 10 * number) for number, message in enumerate(talk)])
     before = await ask(manager, BUDGET)
-    await manager.add_message(at(BACK, now + (100 * TTL if config else TTL + 1)))
+    await manager.add_message(at(user("I am back."), 10 * len(talk) + (100 * TTL if config else TTL + 1)))
     after = await ask(manager, BUDGET)
     assert recorder.count("context:pre_compact") == (not config)
     for event in recorder.named("context:compaction"):
@@ -80,10 +63,6 @@ async def test_a_view_that_is_nearly_due_is_compacted_after_a_pause_unless_confi
         assert "cache is cold" in event["reason"]
         assert event["before_tokens"] < event["threshold"], "it was not due yet"
         assert len(text(after)) < len(text(before))
-
-
-class Provider:
-    name = "bedrock-Claude"
 
 
 def marked(view: list[Message]) -> list[int]:
@@ -99,18 +78,12 @@ def sent(view: list[Message]) -> list[Message]:
     return [{key: value for key, value in message.items() if key != "metadata"} for message in view]
 
 
-async def grown(**config: Any) -> list[list[Message]]:
-    """The views of a session with several compactions."""
-    manager = await feed(new_manager(**config), work(1))
+async def test_the_last_chapter_alone_asks_for_a_breakpoint_and_up_to_it_a_view_stays_through_a_compaction() -> None:
+    manager = await feed(new_manager(chapter_share=0.9), work(1))
     views: list[list[Message]] = []
     for number in range(1, 120):
         await feed(manager, rounds(1, start=number, output=600))
         views.append(await ask(manager, BUDGET))
-    return views
-
-
-async def test_the_last_chapter_alone_asks_for_a_breakpoint_and_up_to_it_a_view_stays_through_a_compaction() -> None:
-    views = await grown(chapter_share=0.9)
     assert max(len(chapters(view)) for view in views) > 1, "a session in which chapters follow each other"
     for view in views:
         assert marked(view) == chapters(view)[-1:]
@@ -122,13 +95,3 @@ async def test_the_last_chapter_alone_asks_for_a_breakpoint_and_up_to_it_a_view_
             end = marked(before)[0] + 1
             kept += sent(after)[:end] == sent(before)[:end]
     assert kept > 0
-
-
-async def test_a_view_without_any_metadata_marks_its_history_as_stable_for_provider_anthropic() -> None:
-    """Without a word in any metadata it places no breakpoint in a conversation (docs/caching.md)."""
-    manager = await feed(new_manager(), [{"role": "system", "content": "Be brief."}, *work(3)])
-    view = await ask(manager, BUDGET, Provider())
-    assert [message.get("metadata") for message in view[:3]] == [None, {"persisted": True}, None]
-    assert all("metadata" not in message for message in await ask(manager, BUDGET))
-    await manager.add_message({"role": "user", "content": "Do it.", "metadata": {"x": 1}})
-    assert (await ask(manager, BUDGET, Provider()))[-1]["metadata"] == {"x": 1}

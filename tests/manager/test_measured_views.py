@@ -1,17 +1,19 @@
 """Requests of loop-streaming: counted by the provider before they are sent, or with texts to retain."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry
 from amplifier_core.llm_errors import ContextLengthError
 
-from amplifier_context_core import ContextOverflow
+from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.manager.measured import BUDGET, OVERHEAD, Counting, Exact, grow, measure, settings, state_of
+from amplifier_context_core.view import shared_cache
+from tests.authors import make_manager
+from tests.manager.measured import BUDGET, OVERHEAD, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, says, shared_prefix, size, system, text, user, words, work
 
@@ -51,43 +53,6 @@ async def test_a_view_counted_as_too_large_is_compacted_further_within_the_same_
     assert (await manager.explain())["compactions"] == 1
 
 
-async def test_a_limit_of_the_provider_costs_what_a_budget_of_its_size_costs() -> None:
-    """Although the budget alone has room for all of the newest message of a person."""
-    costs: list[tuple[int, int]] = []
-    for budget in (1_500, BUDGET):
-        manager = await feed(new_manager(max_tokens=budget, session_id=f"{budget}"), work(12, output=1_200))
-        await feed(manager, [user(words("human", 2_000))])
-        calls = await grow(manager, 40, (1_500,))
-        costs.append(((await manager.explain())["compactions"], calls))
-    own, of_limit = costs
-    assert own[0] >= 10
-    assert abs(of_limit[0] - own[0]) <= 1
-    assert of_limit[1] <= own[1] + 2
-
-
-async def test_a_commit_shows_nothing_that_came_after_its_view() -> None:
-    manager = await feed(new_manager(**settings()), work(1))
-    await ask(manager)
-    first = await measure(manager, Counting())
-    await feed(manager, rounds(1, start=7, output=8_000))
-    (await measure(manager, Counting()))["transaction"].rollback()
-    assert await first["transaction"].commit()
-    await manager.compact_summary("call_7", "in short")
-    assert "in short" in text(await ask(manager))
-
-
-async def test_a_short_form_is_shown_at_once_though_a_request_that_was_given_up_had_shown_the_result() -> None:
-    manager = await feed(new_manager(**settings()), [*work(1), *rounds(1, start=7, output=8_000)])
-    result = await measure(manager, Counting())
-    result["transaction"].rollback()
-    await manager.compact_summary("call_7", "in short")
-    again = await measure(manager, Counting())
-    assert "in short" in text(again["base_view"])
-    assert await again["transaction"].commit()
-    await manager.compact_summary("call_7", "shorter")
-    assert "shorter" not in text(await ask(manager))
-
-
 @pytest.mark.parametrize(
     ("config", "limit", "error"), [({}, OVERHEAD // 2, ContextLengthError), ({"strict": True}, 10**6, ContextOverflow)]
 )
@@ -123,20 +88,6 @@ async def test_texts_to_retain_stay_verbatim_and_rollback_folds_them_again() -> 
     assert text(again["base_view"]) == text(await ask(manager, BUDGET))
 
 
-async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> None:
-    notes = [user(f"<system-reminders>note {number}</system-reminders>") for number in range(5)]
-    for note in notes:
-        note["metadata"] = {"ephemeral": True}
-    manager = await feed(new_manager(max_tokens=BUDGET), [*work(2), *notes, *rounds(40, start=50)])
-    before = await ask(manager, BUDGET // 2)
-    await ask(manager, BUDGET)
-    for note in notes:
-        assert all(one["content"] != note["content"] for one in await ask(manager, BUDGET))
-        result = await measure(manager, Exact(), retain_contents=[note["content"]])
-        assert await result["transaction"].commit()
-    assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)
-
-
 @pytest.mark.parametrize(("number", "unavailable"), [(200, range(9)), (22, [2])], ids=["never", "the recount"])
 async def test_without_a_count_our_own_decides(number: int, unavailable: Sequence[int]) -> None:
     manager = await feed(new_manager(**settings()), work(number))
@@ -160,63 +111,59 @@ async def test_without_a_count_our_own_decides(number: int, unavailable: Sequenc
     ],
 )
 async def test_an_answer_of_another_form_names_the_field(answer: Any, field: str) -> None:
-    manager = await feed(new_manager(**settings()), work(2))
-
     async def count(view: list[Message]) -> Any:
         return answer
 
     with pytest.raises(TypeError, match=field):
-        await manager.measured_request_view(provider=None, count_view=count)
+        await (await feed(new_manager(), work(2))).measured_request_view(provider=None, count_view=count)
 
 
 @pytest.mark.parametrize("measurement", [{"kind": "estimate"}, {"input_tokens": True}, {"input_tokens": 1}])
 async def test_a_decision_without_an_exact_count_is_no_measurement(measurement: Any) -> None:
-    manager = await feed(new_manager(**settings()), work(2))
-    counting = Counting()
+    class Inexact(Counting):
+        async def __call__(self, view: list[Message]) -> dict[str, Any]:
+            answer = await super().__call__(view)
+            answer["budget_decision"]["measurement"].update(measurement)
+            return answer
 
-    async def count(view: list[Message]) -> dict[str, Any]:
-        answer = await counting(view)
-        answer["budget_decision"]["measurement"].update(measurement)
-        return answer
-
-    result = await manager.measured_request_view(provider=None, count_view=count)
+    result = await measure(await feed(new_manager(**settings()), work(2)), Inexact())
     assert (result["outcome"], result["measured_after"]) == ("measurement_unavailable", None)
-
-
-class Fitting:
-    """A loop that lowers the longest answer, so that the provider takes more input."""
-
-    def __init__(self, count: Counting, limit: int | None, *, estimates: bool = False) -> None:
-        self.count = count
-        self.limit = limit
-        self.estimates = estimates
-        self.attempts: list[Any] = []
-
-    async def __call__(self, view: list[Message], attempt: Any) -> dict[str, Any] | None:
-        self.attempts.append(attempt)
-        if self.limit is None:
-            return None
-        self.count.limit = self.limit
-        found = await self.count(view)
-        if self.estimates:
-            found["budget_decision"]["measurement"] = None
-        return {**found, "count_calls": 1}
 
 
 GIANT = "word " * 1_500
 
 
+async def fitted(limit: int, longest: int | None, *, estimates: bool = False, **more: Any) -> tuple[Any, Any, int]:
+    """A request with a giant text, whose loop can lower the longest answer so that the provider takes more input.
+
+    The manager, the result, and the times that the loop was asked.
+    """
+    manager = await feed(new_manager(**settings(**more)), [user(GIANT)])
+    before = await state_of(manager)
+    count = Counting(limit=limit)
+    attempts: list[Any] = []
+
+    async def fit(view: list[Message], attempt: Any) -> dict[str, Any] | None:
+        attempts.append(attempt)
+        if longest is None:
+            return None
+        count.limit = longest
+        found = await count(view)
+        if estimates:
+            found["budget_decision"]["measurement"] = None
+        return {**found, "count_calls": 1}
+
+    result = await measure(manager, count, fit_output=fit)
+    assert await state_of(manager) == before
+    return manager, result, len(attempts)
+
+
 @pytest.mark.parametrize("estimates", [False, True], ids=["counts", "estimates"])
 async def test_a_shorter_answer_is_asked_for_before_anything_that_must_stay_is_clipped(estimates: bool) -> None:
     """Also where the loop only estimates what that leaves. It is committed under the limits that are left."""
-    manager = await feed(new_manager(**settings(strict=True)), [user(GIANT)])
-    before = await state_of(manager)
-    count = Counting(limit=1_000)
-    fit = Fitting(count, 50_000, estimates=estimates)
-    result = await measure(manager, count, fit_output=fit)
+    manager, result, _ = await fitted(1_000, 50_000, estimates=estimates, strict=True)
     assert result["outcome"] == "reduced_output"
     assert GIANT in text(result["base_view"])
-    assert await state_of(manager) == before
     assert await result["transaction"].commit() is True
     assert manager.warnings.texts == []
     usage = await manager.usage()
@@ -224,15 +171,10 @@ async def test_a_shorter_answer_is_asked_for_before_anything_that_must_stay_is_c
     assert result["measured_after"] == (None if estimates else usage["used"])
 
 
-@pytest.mark.parametrize(
-    ("longest", "limit"), [(None, 1_200), (1_300, 1_300)], ids=["none can be given", "it does not help"]
-)
+@pytest.mark.parametrize(("longest", "limit"), [(None, 1_200), (1_300, 1_300)], ids=["none", "it does not help"])
 async def test_without_a_shorter_answer_that_helps_it_is_clipped(longest: int | None, limit: int) -> None:
-    manager = await feed(new_manager(**settings()), [user(GIANT)])
-    count = Counting(limit=1_200)
-    fit = Fitting(count, longest)
-    result = await measure(manager, count, fit_output=fit)
-    assert len(fit.attempts) == 1
+    _, result, attempts = await fitted(1_200, longest)
+    assert attempts == 1
     assert result["final_attempt"]["budget_decision"]["estimated_input_tokens"] <= limit
 
 
@@ -243,18 +185,18 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     manager.on_response(Response(usage=Usage(90_000)))
     assert not any(record(input_tokens=figure) for figure in (None, True, -1))
     assert record(input_tokens=1_500, cache_write_tokens=300) is True
-    await manager.add_message({"role": "assistant", "content": "Done."})
+    await manager.add_message(says())
     sent = manager.compactor.last_sent
     assert sent is not None
     assert manager.session.meter.estimate(sent.counted, ("", "")) == 1_800
     await ask(manager)
     manager.on_response(Response(usage=Usage(1_900)))  # what it does not report itself comes by the event
-    await manager.add_message({"role": "assistant", "content": "Done."})
+    await manager.add_message(says())
     assert manager.session.meter.corrections["", ""].reports == 2
 
 
 def steered(content: str) -> Message:
-    return {"role": "user", "content": content, "metadata": {"ephemeral": True, "persisted": True}}
+    return user(content, metadata={"ephemeral": True, "persisted": True})
 
 
 async def test_of_equal_texts_to_retain_the_newest_stays_in_a_hard_fit_too_and_what_cannot_be_kept_is_an_error() -> (
@@ -274,3 +216,139 @@ async def test_of_equal_texts_to_retain_the_newest_stays_in_a_hard_fit_too_and_w
     with pytest.raises(ContextLengthError):
         await manager.request_retention(retain_contents=["word " * 5_000], token_budget=BUDGET)
     await ask(manager, 20_000)
+
+
+async def test_texts_to_retain_take_no_place_of_views_for_other_budgets() -> None:
+    texts = [f"<system-reminders>note {number}</system-reminders>" for number in range(5)]
+    notes = [user(text, metadata={"ephemeral": True}) for text in texts]
+    manager = await feed(new_manager(max_tokens=BUDGET), [*work(2), *notes, *rounds(40, start=50)])
+    before = await ask(manager, BUDGET // 2)
+    await ask(manager, BUDGET)
+    for note in notes:
+        assert all(one["content"] != note["content"] for one in await ask(manager, BUDGET))
+        result = await measure(manager, Counting(ratio=1.0, overhead=0), retain_contents=[note["content"]])
+        assert await result["transaction"].commit()
+    assert shared_prefix(before, await ask(manager, BUDGET // 2)) == len(before)
+
+
+async def pending(number: int = 40, hooks: Any = None, **more: Any) -> tuple[ContextManager, dict[str, Any], bytes]:
+    """A manager with a measured request that needs a compaction, and its state before."""
+    manager = await feed(new_manager(hooks=hooks, **settings(**more)), work(number))
+    before = await state_of(manager)
+    return manager, await measure(manager, Counting()), before
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_commit_that_is_cancelled_or_rolled_back_while_it_waits_changes_nothing(cancelled: bool) -> None:
+    manager, result, before = await pending()
+    async with manager.compactor.lock.hold():
+        task = asyncio.create_task(result["transaction"].commit())
+        await asyncio.sleep(0)
+        if cancelled:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            result["transaction"].rollback()
+    assert cancelled or await task is False
+    await asyncio.sleep(0)
+    assert await state_of(manager) == before
+    result["transaction"].rollback()
+    assert await result["transaction"].commit() is False
+    assert shared_cache.is_empty(), "no other session finds the compaction"
+
+
+async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved() -> None:
+    hooks, entered, leave = HookRegistry(), asyncio.Event(), asyncio.Event()
+
+    async def slow(event: str, data: dict[str, Any]) -> None:
+        entered.set()
+        await leave.wait()
+
+    hooks.register("context:compaction", slow, 0, name="slow")
+    manager, result, _ = await pending(hooks=hooks)
+    task = asyncio.create_task(result["transaction"].commit())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    result["transaction"].rollback()
+    leave.set()
+    assert await result["transaction"].commit() is True
+    await manager.close()
+    assert (await manager.explain())["compactions"] == 1
+
+
+async def shortened(manager: ContextManager) -> None:
+    await manager.set_messages((await manager.get_messages())[:-4])
+
+
+@pytest.mark.parametrize(
+    "edit", [shortened, ContextManager.clear, lambda manager: manager.forget(containing="file 39: ")]
+)
+async def test_a_request_of_a_history_that_was_edited_since_may_not_be_sent_and_brings_nothing_back(
+    edit: Callable[[ContextManager], Awaitable[object]],
+) -> None:
+    manager, result, _ = await pending()
+    await edit(manager)
+    assert await result["transaction"].commit() is False
+    assert (await manager.explain())["compactions"] == 0
+    await manager.add_message(user())
+    assert "file 39: " not in text(await ask(manager, None))
+
+
+async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
+    manager, result, _ = await pending()
+    pinned = manager.snapshot()[5]
+    await manager.pin(pinned.mark)
+    assert await result["transaction"].commit() is True
+    await ask(manager, None)
+    sent = manager.compactor.last_sent
+    assert sent is not None
+    assert sent.view.shows(pinned.seq)
+    assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
+
+
+async def test_the_first_request_of_a_resumed_session_changes_nothing_before_its_commit() -> None:
+    first = await feed(new_manager(**settings()), work(60))
+    await ask(first, BUDGET)
+    await first.close()
+    manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+    await manager.ready()
+    before = await state_of(manager)
+    (await measure(manager, Counting()))["transaction"].rollback()
+    assert await state_of(manager) == before
+    await manager.close()
+
+
+@pytest.mark.parametrize("answer", ["continue", "deny"])
+async def test_a_compaction_is_asked_about_once_before_and_reported_when_it_is_committed(answer: str) -> None:
+    events: list[str] = []
+
+    class Hooks:
+        async def emit(self, event: str, data: dict[str, Any]) -> Any:
+            events.append(event)
+            return SimpleNamespace(action=answer if event == "context:pre_compact" else "continue")
+
+    manager, result, before = await pending(22 if answer == "deny" else 40, hooks=Hooks())
+    assert events == ["context:pre_compact"]
+    assert (result["outcome"] == "postponed") is (answer == "deny")
+    assert await state_of(manager) == before
+    assert await result["transaction"].commit()
+    if answer == "deny":
+        assert (await measure(manager, Counting()))["outcome"] == "not_needed"
+    else:
+        assert events[1:] == ["context:compaction", "context:post_compact", "context:usage"]
+
+
+async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
+    first = await feed(new_manager(**settings()), work(4))
+    await ask(first, BUDGET)
+    saved = await state_of(first)
+    await first.close()
+    for _ in range(2):
+        manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+        await manager.pin("m1")
+        await manager.pin("m1", pinned=False)
+        await manager.close()
+    assert await state_of(manager) == saved

@@ -1,7 +1,5 @@
 """Settings of views: what each is a share or a number of grows with it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace

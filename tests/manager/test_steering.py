@@ -1,7 +1,5 @@
 """What people can ask of a session's memory: compact, preview, undo, pins, short forms, search."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path
@@ -16,8 +14,8 @@ from amplifier_context_core.events import EVENTS
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
-from tests.managers import Counter, ask, feed, new_manager
-from tests.messages import bare, call, result, rounds, says, system, text, user, words, work
+from tests.managers import ask, feed, new_manager
+from tests.messages import Message, bare, call, result, rounds, system, text, user, words, work
 
 BUDGET = 4_000
 
@@ -40,24 +38,19 @@ async def test_an_argument_of_another_type_is_an_error_that_names_it_and_changes
     assert not manager.compactor.directions.pins
 
 
-async def test_compact_with_nothing_to_free_says_so() -> None:
-    for messages in ([], [{"role": "user", "content": "Hi."}]):
-        manager = await feed(new_manager(), messages)
-        assert (await manager.preview())["would_compact"] is False
-        report = await manager.compact()
-        assert report["compacted"] is False
-        assert report["reason"]
-
-
-def clipping(**config: Any) -> ContextManager:
-    """A manager whose ladder does nothing but clip and clear outputs."""
-    return new_manager(strategies=[ClipToolOutputs(100), ClearToolOutputs(1)], **config)
+@pytest.mark.parametrize("messages", [[], [user("Hi.")]])
+async def test_compact_with_nothing_to_free_says_so(messages: list[Message]) -> None:
+    manager = await feed(new_manager(), messages)
+    assert (await manager.preview())["would_compact"] is False
+    report = await manager.compact()
+    assert report["compacted"] is False
+    assert report["reason"]
 
 
 async def test_a_summary_in_the_metadata_or_registered_by_call_id_takes_the_place_of_a_clip() -> None:
     messages = work(60)
     messages[2]["metadata"] = {"compact_summary": "FILE ZERO IN SHORT"}
-    manager = await feed(clipping(), messages)
+    manager = await feed(new_manager(strategies=[ClipToolOutputs(100), ClearToolOutputs(1)]), messages)
     await manager.compact_summary("call_3", "FILE THREE IN SHORT")
     view = await ask(manager, BUDGET)
     assert [view[2]["content"], view[8]["content"]] == ["FILE ZERO IN SHORT", "FILE THREE IN SHORT"]
@@ -88,11 +81,9 @@ async def test_a_store_that_searches_is_asked_unless_the_config_says_scan(
             return await super().search(session_id, query, limit)
 
     manager = make_manager(load_config({"search_index": search_index}), store=Asked(tmp_path / "a.db"))
-    try:
-        await feed(manager, [{"role": "user", "content": "Find the needle."}])
-        assert await manager.search("needle") == ["m1"]
-    finally:
-        await manager.close()
+    await feed(manager, [user("Find the needle.")])
+    assert await manager.search("needle") == ["m1"]
+    await manager.close()
     assert queries == asked
 
 
@@ -150,29 +141,28 @@ async def test_only_rounds_between_the_marks_change_and_undo_shows_them_again(
 MIDDLE = 10_000
 
 
-def spans(manager: Any) -> list[tuple[int, int]]:
+def spans(manager: Any) -> list[tuple[str, str]]:
     checkpoint = manager.compactor.last_sent.view.checkpoint
-    return [(one.first, one.last) for one in checkpoint.segments if one.chapter]
+    return [(f"m{one.first}", f"m{one.last}") for one in checkpoint.segments if one.chapter]
+
+
+async def compact(manager: ContextManager) -> list[tuple[str, str]]:
+    assert (await manager.compact())["compacted"]
+    await ask(manager, MIDDLE)
+    return spans(manager)
 
 
 async def two_compactions() -> ContextManager:
     """A session that was compacted twice; a pin parts what the second compaction folds into two chapters."""
-    manager = new_manager()
-    await feed(manager, work(16, output=1800))
+    manager = await feed(new_manager(), work(16, output=1800))
     await ask(manager, MIDDLE)
-    assert (await manager.compact())["compacted"]
-    await ask(manager, MIDDLE)
-    first = spans(manager)
+    first = await compact(manager)
     await feed(manager, rounds(12, start=40, output=1800))
     pinned = manager.snapshot()[-34].mark
     await ask(manager, MIDDLE)
     await manager.pin(pinned)
-    assert (await manager.compact())["compacted"]
-    await ask(manager, MIDDLE)
-    spans_after = spans(manager)
-    assert len(first) == 1
-    assert spans_after[0] == first[0]
-    assert len(spans_after) == 3
+    after = await compact(manager)
+    assert (after[:1], len(after)) == (first, 3)
     return manager
 
 
@@ -185,67 +175,24 @@ async def test_undo_takes_back_all_chapters_of_the_newest_compaction_and_no_othe
         await manager.close()
     report = await manager.undo()
     assert (report["undone"], report["shows"]) == (True, "originals")
-    assert (report["first"], report["last"]) == (f"m{before[1][0]}", f"m{before[2][1]}")
-    assert [(one["first"], one["last"]) for one in report["chapters"]] == [(f"m{a}", f"m{b}") for a, b in before[1:]]
+    assert (report["first"], report["last"]) == (before[1][0], before[2][1])
+    assert [(one["first"], one["last"]) for one in report["chapters"]] == before[1:]
     view = await ask(manager, MIDDLE)
     assert spans(manager) == before[:1]
-    results = [entry for entry in manager.snapshot() if entry.role == "tool" and entry.seq > before[0][1]]
+    results = [entry for entry in manager.snapshot() if entry.role == "tool" and entry.seq > int(before[0][1][1:])]
     assert all(entry.message["content"] in text(view) for entry in results)
     again = await manager.undo()
-    assert again["first"] == f"m{before[0][0]}", "the compaction before is the newest one now"
+    assert again["first"] == before[0][0], "the compaction before is the newest one now"
     assert (again["undone"], again["shows"]) == (False, "chapter"), "there is no room for its originals"
 
 
 async def test_undo_of_a_mark_takes_back_the_chapter_that_holds_it_alone() -> None:
     manager = await two_compactions()
     before = spans(manager)
-    report = await manager.undo(f"m{before[1][0]}")
-    assert [(one["first"], one["last"]) for one in report["chapters"]] == [(f"m{before[1][0]}", f"m{before[1][1]}")]
+    report = await manager.undo(before[1][0])
+    assert [(one["first"], one["last"]) for one in report["chapters"]] == before[1:2]
     await ask(manager, MIDDLE)
     assert spans(manager) == [before[0], before[2]]
-
-
-async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
-    manager = new_manager(strategies=[ClipToolOutputs()])
-    await feed(manager, work(16, output=1800))
-    await ask(manager, MIDDLE)
-    assert (await manager.compact())["compacted"]
-    before = await ask(manager, MIDDLE)
-    report = await manager.undo()
-    assert report == {"undone": False, "reason": "nothing is folded; what compactions clipped or replaced stays so"}
-    assert await ask(manager, MIDDLE) == before
-
-
-@pytest.mark.digest
-async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
-    counter = Counter()
-    manager = new_manager(counter=counter, max_tokens=8_000, target_usage=0.3)
-    for number in range(100):
-        await feed(manager, [user(f"Look at file_{number}."), says(f"It holds item {number}. " + "So it goes. " * 9)])
-    await ask(manager)
-    assert (await manager.compact())["compacted"]
-    await ask(manager)
-    before = counter.characters
-    report = await manager.undo()
-    assert report["shows"] == "originals"
-    size = sum(len(entry.message["content"]) for entry in manager.snapshot())
-    assert counter.characters - before < 3 * size
-    assert "It holds item 7. " in text(await ask(manager))
-
-
-async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
-    """The newest notice of a hook stays, and a call without result keeps a compaction from all after it."""
-    budget = 1_600
-    manager = await feed(new_manager(compact_threshold=0.3, target_usage=0.2), [system(words("rule", 200))])
-    pinned, human = result("p", words("pinned", 300)), user(words("human", 940))
-    await feed(manager, [call("p"), pinned])
-    await manager.pin("m2")
-    notice = user(words("notice", 2_700), metadata={"source": "hook", "hook_name": "h"})
-    for message in (notice, call("open", content=words("open", 850)), human):
-        await manager.add_message(message)
-        view = await ask(manager, budget)
-        assert [one["content"] for one in view if one.get("tool_call_id") == "p"] == [pinned["content"]]
-    assert view[-1]["content"] == human["content"]
 
 
 async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:
@@ -272,3 +219,18 @@ async def test_pins_of_several_tasks_at_once_are_held_to_their_share_together() 
     assert all(isinstance(problem, PinRefused) for problem in refused)
     pinned = [row["mark"] for row in (await manager.explain())["rounds"] if row["rule"].startswith("pinned")]
     assert len(pinned) == len(range(3, 40, 2)) - len(refused)
+
+
+async def test_a_view_that_no_compaction_gets_within_its_budget_is_clipped_but_for_the_rounds_of_pins() -> None:
+    """The newest notice of a hook stays, and a call without result keeps a compaction from all after it."""
+    budget = 1_600
+    manager = await feed(new_manager(compact_threshold=0.3, target_usage=0.2), [system(words("rule", 200))])
+    pinned, human = result("p", words("pinned", 300)), user(words("human", 940))
+    await feed(manager, [call("p"), pinned])
+    await manager.pin("m2")
+    notice = user(words("notice", 2_700), metadata={"source": "hook", "hook_name": "h"})
+    for message in (notice, call("open", content=words("open", 850)), human):
+        await manager.add_message(message)
+        view = await ask(manager, budget)
+        assert [one["content"] for one in view if one.get("tool_call_id") == "p"] == [pinned["content"]]
+    assert view[-1]["content"] == human["content"]

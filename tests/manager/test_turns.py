@@ -1,54 +1,25 @@
 """Turns, cancelled ones too, and what else hosts and loops do to a context manager (docs/kernel.md)."""
 
-from __future__ import annotations
-
-import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
 
-from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
 from tests.managers import ask, feed, marks, new_manager
-from tests.messages import Message, bare, rounds, says, shared_prefix, system, text, user, work
-
-
-def turns(manager: object) -> list[str]:
-    return [entry.turn_id for entry in manager.snapshot()]  # type: ignore[attr-defined]
+from tests.messages import bare, call, result, says, shared_prefix, system, text, user, work
 
 
 async def test_human_messages_one_after_the_other_are_turns_of_their_own_added_one_by_one_or_at_once() -> None:
     talk = ConversationBuilder().system("Prompt.").user("One.").user("Two.").say("Both.").user("Three.")
     talk.round("read", {}, "x")
-    manager = new_manager()
-    assert manager.turn_count == 0
-    await feed(manager, talk.messages)
     at_once = new_manager()
+    assert at_once.turn_count == 0
     await at_once.set_messages(talk.messages)
-    for each in (manager, at_once):
-        assert turns(each) == ["a0", "u1", "u2", "a2", "u3", "a3", "a3"]
+    for each in (await feed(new_manager(), talk.messages), at_once):
+        assert [entry.turn_id for entry in each.snapshot()] == ["a0", "u1", "u2", "a2", "u3", "a3", "a3"]
         assert each.turn_count == 3
-
-
-async def test_what_follows_a_reminder_that_a_host_makes_a_persons_message_is_of_its_turn() -> None:
-    talk = [{"role": "user", "content": "<system-reminder>Be brief.</system-reminder>"}, *rounds(1)]
-    manager = await feed(new_manager(), talk)
-    stored = await manager.get_messages()
-    await manager.set_messages([{**stored[0], "content": "One."}, *stored[1:]])
-    assert turns(manager) == ["u1", "a1", "a1"]
-    assert await manager.store.read(manager.session_id) == list(manager.snapshot())
-    assert bare(await manager.get_messages())[1:] == bare(stored)[1:]
-
-
-async def test_clearing_changes_the_revision_even_of_a_history_without_messages() -> None:
-    manager = new_manager()
-    await manager.ready()
-    before = manager.history.revision
-    await manager.clear()
-    assert manager.history.revision > before
 
 
 async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
@@ -58,14 +29,6 @@ async def test_an_interrupt_takes_the_unfinished_turn_out() -> None:
     assert outcome == {"interrupted": True, "removed": ["m3", "m4", "m5"]}
     assert bare(await manager.get_messages()) == talk.messages[:2]
     assert manager.turn_count == 1
-
-
-async def test_entries_carry_id_session_and_times() -> None:
-    manager = await feed(new_manager(session_id="session-7"), work(1))
-    for number, entry in enumerate(manager.snapshot(), 1):
-        assert (entry.mark, entry.session_id) == (f"m{number}", manager.session_id)
-        assert entry.created <= entry.completed
-        assert entry.completed == entry.message["metadata"]["timestamp"]
 
 
 async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_completed_before() -> None:
@@ -86,113 +49,77 @@ async def test_an_assistants_message_is_created_when_it_was_asked_for_and_never_
 
 BUDGET = 4_000
 INTERRUPTED = "[interrupted"
-
-Emit = Callable[[str], Awaitable[Any]]
-
-
-async def mounted(on_interrupt: str) -> tuple[ContextManager, Emit]:
-    """A manager in a session, and its session's events."""
-    manager = new_manager(on_interrupt=on_interrupt)
-    coordinator = MockCoordinator()
-    await mount_manager(coordinator, manager, "context-test")
-
-    async def emit(event: str) -> None:
-        await coordinator.hooks.emit(event, {})
-
-    return manager, emit
+CLOSING = says("The turn was cancelled.")
+NEXT = user("Only the fast suite.")
+DONE = [*work(2), says()]
+# A turn with a finished round and one whose second call is still open.
+OPEN = [user("Run everything."), call("a"), result("a", "fast: passed"), call("b", "c"), result("b", "slow: passed")]
+# What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more.
+SILENT: list[Any] = ["cancel:completed", "orchestrator:complete", "cancel:completed"]
+CLOSED: list[Any] = ["cancel:completed", CLOSING, "orchestrator:complete", "cancel:completed"]
 
 
-def open_turn() -> list[Message]:
-    """A turn with a finished round and one whose second call is still open."""
-    talk = ConversationBuilder().user("Run everything.").round("run", {"suite": "fast"}, "fast: passed")
-    one, _ = talk.call(("run", {"suite": "slow"}), ("run", {"suite": "huge"}))
-    return talk.result(one, "slow: passed").messages
+class Cancelled:
+    """A manager in a session, to which a host and the kernel report."""
+
+    def __init__(self, on_interrupt: str) -> None:
+        self.manager = new_manager(on_interrupt=on_interrupt)
+        self.coordinator = MockCoordinator()
+
+    async def take(self, *reports: Any) -> None:
+        """Events by their names, and messages."""
+        for one in reports:
+            await (self.coordinator.hooks.emit(one, {}) if isinstance(one, str) else self.manager.add_message(one))
+
+    async def outputs(self) -> list[str]:
+        return [message["content"] for message in await ask(self.manager, BUDGET) if message["role"] == "tool"]
 
 
-CLOSING = {"role": "assistant", "content": "The turn was cancelled."}
-NEXT = {"role": "user", "content": "Only the fast suite."}
-DONE = [*work(2), {"role": "assistant", "content": "Done."}]
+async def cancelled(on_interrupt: str, *reports: Any) -> Cancelled:
+    session = Cancelled(on_interrupt)
+    await mount_manager(session.coordinator, session.manager, "context-test")
+    await session.take(*reports)
+    return session
 
 
-async def cancel(manager: ContextManager, emit: Emit, *, closing: bool = False) -> None:
-    """What a loop and the kernel do: the loop reports, may close, completes; the kernel reports once more."""
-    await emit("cancel:completed")
-    if closing:
-        await manager.add_message(CLOSING)
-    await emit("orchestrator:complete")
-    await emit("cancel:completed")
-
-
-@pytest.mark.parametrize("closing", [False, True], ids=["silent", "closing message"])
+@pytest.mark.parametrize("reports", [SILENT, CLOSED], ids=["silent", "closing message"])
 @pytest.mark.parametrize("policy", ["keep", "repair"])
 async def test_keep_and_repair_leave_the_cancelled_turn_and_repair_answers_its_calls_in_the_view(
-    policy: str, closing: bool
+    policy: str, reports: list[Any]
 ) -> None:
-    manager, emit = await mounted(policy)
-    await feed(manager, open_turn())
-    await cancel(manager, emit, closing=closing)
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*open_turn(), *([CLOSING] if closing else []), NEXT]
-    view = await ask(manager, BUDGET)
-    answered = [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"]
-    assert answered == [False, False, policy == "repair"]
-    await feed(manager, [*rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])  # open in the next turn
-    view = await ask(manager, BUDGET)
-    assert [m["content"].startswith(INTERRUPTED) for m in view if m["role"] == "tool"] == [*answered, False]
+    session = await cancelled(policy, *OPEN, *reports, NEXT)
+    assert bare(await session.manager.get_messages()) == [*OPEN, *(one for one in reports if one is CLOSING), NEXT]
+    await session.take(call("d"), user("Well?"))  # open in the next turn
+    shown = await session.outputs()
+    assert [one.startswith(INTERRUPTED) for one in shown] == [False, False, policy == "repair", False]
+    await session.take(result("c", "huge: passed"))
+    assert (await session.outputs())[:3] == ["fast: passed", "slow: passed", "huge: passed"], "late results count"
 
 
 @pytest.mark.parametrize(
     "reports",
-    [
-        ["cancel:completed", "orchestrator:complete", "cancel:completed"],
-        ["cancel:completed", CLOSING, "orchestrator:complete", "cancel:completed"],
-        ["cancel:completed"],
-        ["orchestrator:complete", "cancel:completed"],  # an immediate one ends the loop by an exception
-    ],
-    ids=["silent", "closing message", "never completed", "the kernel alone, and last"],
+    [SILENT, CLOSED, SILENT[:1], SILENT[1:]],
+    ids=["silent", "closing message", "never completed", "the kernel alone, and last"],  # the last ends by an exception
 )
 async def test_discard_takes_the_cancelled_turn_out_closing_message_and_all_and_no_other(reports: list[Any]) -> None:
-    manager, emit = await mounted("discard")
-    history: list[Message] = []
-    for _ in range(2):
-        await feed(manager, open_turn())
-        for report in reports:
-            await (emit(report) if isinstance(report, str) else manager.add_message(report))
-        await manager.add_message(NEXT)
-        await manager.add_message(DONE[-1])
-        await emit("orchestrator:complete")
-        history += [NEXT, DONE[-1]]
-        assert bare(await manager.get_messages()) == history
-    await ask(manager, BUDGET)
+    session = await cancelled("discard")
+    for times in (1, 2):
+        await session.take(*OPEN, *reports, NEXT, says(), "orchestrator:complete")
+        assert bare(await session.manager.get_messages()) == [NEXT, says()] * times
+    await ask(session.manager, BUDGET)
 
 
 async def test_a_cancellation_before_the_prompt_was_stored_takes_no_finished_turn_out() -> None:
-    manager, emit = await mounted("discard")
-    await feed(manager, DONE)
-    await emit("orchestrator:complete")
-    await emit("prompt:submit")
-    await emit("cancel:completed")  # before the loop stored the prompt
-    await emit("cancel:completed")
-    await manager.add_message(NEXT)
-    assert bare(await manager.get_messages()) == [*DONE, NEXT]
+    session = await cancelled("discard", *DONE, "orchestrator:complete", "prompt:submit")
+    await session.take("cancel:completed", "cancel:completed", NEXT)  # before the loop stored the prompt
+    assert bare(await session.manager.get_messages()) == [*DONE, NEXT]
 
 
 async def test_a_turn_taken_out_after_its_cancellation_leaves_no_trace_on_the_next() -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, [*DONE, *open_turn()])
-    await cancel(manager, emit)
-    await manager.interrupt()
-    await feed(manager, [NEXT, *rounds(1, start=70)[:1], {"role": "user", "content": "Well?"}])
-    assert INTERRUPTED not in text(await ask(manager, BUDGET))
-
-
-async def test_late_results_of_a_cancelled_turn_still_find_their_calls() -> None:
-    manager, emit = await mounted("repair")
-    await feed(manager, open_turn())
-    await cancel(manager, emit)
-    await feed(manager, [NEXT, {"role": "tool", "tool_call_id": "call_0003", "content": "huge: passed"}])
-    view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "tool"] == ["fast: passed", "slow: passed", "huge: passed"]
+    session = await cancelled("repair", *DONE, *OPEN, *SILENT)
+    await session.manager.interrupt()
+    await session.take(NEXT, call("d"), user("Well?"))
+    assert INTERRUPTED not in text(await ask(session.manager, BUDGET))
 
 
 async def test_another_system_message_takes_the_place_of_the_first_and_none_leaves_it() -> None:
@@ -210,12 +137,10 @@ async def test_a_repair_after_the_checkpoint_leaves_the_checkpoint() -> None:
     manager = await feed(new_manager(), work(60))
     before = await ask(manager, BUDGET)
     compactions = (await manager.explain())["compactions"]
-    talk = ConversationBuilder()
-    talk.call(("look", {"at": "a"}), ids=["call_lost"])
-    await feed(manager, [*talk.messages, {"role": "user", "content": "Go on."}])
+    await feed(manager, [call("call_lost"), user()])
     await ask(manager, BUDGET)
     repaired = await manager.get_messages()
-    repaired.insert(-1, {"role": "tool", "tool_call_id": "call_lost", "content": "inserted by the host"})
+    repaired.insert(-1, result("call_lost", "inserted by the host"))
     await manager.set_messages(repaired)
     after = await ask(manager, BUDGET)
     assert shared_prefix(before, after) == len(before)
@@ -236,59 +161,27 @@ async def test_what_comes_after_a_replay_or_has_another_time_is_new_even_when_it
     assert len(await manager.get_messages()) == len(saved) + 2
 
 
-async def edited(messages: list[Message], place: int, **changes: Any) -> ContextManager:
-    """A manager whose host read the history, changed one message, and set it again."""
-    manager = await feed(new_manager(), messages)
-    history = await manager.get_messages()
-    history[place].update(changes)
-    await manager.set_messages(history)
-    assert len(await manager.get_messages()) == len(messages)
-    return manager
-
-
-async def test_arguments_a_host_changed_are_an_edit() -> None:
+async def test_arguments_a_host_changed_and_pins_it_set_are_edits() -> None:
     talk = ConversationBuilder("kernel").user("Log in.").round("login", {"password": "hunter2"}, "ok")
-    calls = [{"id": "call_0001", "tool": "login", "arguments": {"password": "[redacted]"}}]
-    content = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": {"password": "[redacted]"}}]
-    manager = await edited(talk.messages, 1, tool_calls=calls, content=content)
-    assert "hunter2" not in text(await manager.get_messages())
-    assert "hunter2" not in text(await ask(manager, BUDGET))
-
-
-async def test_a_message_a_host_pins_is_pinned_from_then_on() -> None:
-    manager = await edited(work(60), 4, metadata={"pinned": True})
+    manager = await feed(new_manager(), [*talk.messages, *work(60)])
+    history = await manager.get_messages()
+    arguments = {"password": "[redacted]"}
+    history[1]["tool_calls"] = [{"id": "call_0001", "tool": "login", "arguments": arguments}]
+    history[1]["content"] = [{"type": "tool_call", "id": "call_0001", "name": "login", "input": arguments}]
+    history[7]["metadata"] = {"pinned": True}
+    await manager.set_messages(history)
+    assert len(await manager.get_messages()) == len(history)
     view = await ask(manager, 2_000)
-    assert (await manager.get_messages())[4]["content"] in [message["content"] for message in view]
+    assert "hunter2" not in text([*view, *await manager.get_messages()])
+    assert history[7]["content"] in [message["content"] for message in view]
 
 
-@pytest.mark.parametrize("change", ["edited", "inserted"])
-async def test_the_newest_question_stays_where_an_older_one_was_edited(change: str) -> None:
-    task, older, newest = (f"{text} {'word ' * 300}" for text in ("Read it.", "Why so slow?", "Which test holds that?"))
-    manager = await feed(new_manager(), [user(task), *rounds(3), user(older), *rounds(3, start=4)])
-    await feed(manager, [user(newest), *rounds(20, start=8, output=600)])
-    messages = await manager.get_messages()
-    contents = [message.get("content") for message in messages]
-    if change == "edited":
-        messages[contents.index(older)] |= {"content": f"{older} [redacted]"}
-    else:
-        messages.insert(contents.index(newest), user(f"What is new? {older}"))
-    await manager.set_messages(messages)
-    view = await ask(manager, 2_500)
-    assert manager.compactor.compactions
-    assert newest in [message["content"] for message in view]
-
-
-@pytest.mark.parametrize("turns", range(8))
-async def test_a_host_that_cancels_all_tasks_and_goes_on_can_add_again(turns: int) -> None:
-    manager = new_manager()
-    await manager.add_message(user("Begin."))
-    adding = asyncio.create_task(manager.add_message(user("Go on.")))
-    for _ in range(turns):
-        await asyncio.sleep(0)
-    cancelled = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in cancelled:
-        task.cancel()
-    await asyncio.gather(adding, *cancelled, return_exceptions=True)
-    await asyncio.wait_for(manager.add_message(user("And on.")), 10)
-    contents = [message["content"] for message in await manager.get_messages()]
-    assert contents in (["Begin.", "And on."], ["Begin.", "Go on.", "And on."])
+async def test_a_list_of_stored_messages_is_an_edit_although_a_view_has_one_of_them_in_another_form() -> None:
+    """A view shows words beside a result apart."""
+    words = {"type": "text", "text": "Now the next."}
+    both = user([{"type": "tool_result", "tool_use_id": "b", "content": "x"}, words])
+    manager = await feed(new_manager(), [user("Go."), says(), user(words["text"]), says(), call("b"), both])
+    await ask(manager, BUDGET)
+    stored = await manager.get_messages()
+    await manager.set_messages([stored[0], stored[2]])
+    assert bare(await manager.get_messages()) == bare([stored[0], stored[2]])

@@ -1,30 +1,35 @@
-"""Views: valid, stable between compactions, never over budget, whatever hosts and providers put into messages."""
+"""Thinking that is bound, provider compactions, and all else that a view must be whatever hosts and providers send."""
 
-from __future__ import annotations
-
-import asyncio
-from copy import deepcopy
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.messages.usage import Response
-from amplifier_context_core.rendering.renderer import Renderer
-from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.view import View
-from amplifier_context_testing import check_request
-from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from amplifier_context_core import ContextManager
+from amplifier_context_core.messages.usage import Response, Usage
 from tests.managers import ask, feed, new_manager
-from tests.messages import SIGNED, Message, block, call, digest, rounds, says, shared_prefix, size, text, user, work
+from tests.messages import (
+    SIGNED,
+    Message,
+    block,
+    call,
+    digest,
+    rounds,
+    says,
+    size,
+    system,
+    text,
+    user,
+    work,
+)
 
 BUDGET = 4_000
 
 
 async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_constant_line() -> None:
-    manager = await feed(new_manager(), [{"role": "system", "content": "You wait."}])
-    assert await manager.get_messages_for_request(BUDGET) == [{"role": "system", "content": "You wait."}]
+    manager = await feed(new_manager(), [system()])
+    assert await manager.get_messages_for_request(BUDGET) == [system()]
     greetings = ("Welcome!", "Good day!")
     views = [await ask(await feed(new_manager(), [says(one), user("Hi.")]), BUDGET) for one in greetings]
     assert views[0][0]["role"] == "user"
@@ -39,44 +44,9 @@ async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_con
     assert view[: len(before)] == before
 
 
-async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
-    """A result that answers calls of two old rounds moves all rounds behind them."""
-    both = {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"]}
-    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says("Done.")]
-    history = list((await feed(new_manager(), talk)).snapshot())
-    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
-    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
-    await disturbed.update(early, len(early), frozenset())
-    disturbed.tail.add(history[-2])
-    task = asyncio.create_task(disturbed.tail.render())
-    await asyncio.sleep(0)
-    assert task.cancel()
-    await asyncio.wait([task])
-    assert disturbed.tail.is_stale
-    for view in (disturbed, calm):
-        assert await view.update(whole, len(whole), frozenset())
-    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
-    assert (disturbed.tokens, disturbed.recalled) == (calm.tokens, calm.recalled)
-
-
-async def test_what_is_open_at_a_compaction_is_answered_in_its_place_later() -> None:
-    call, result = rounds(1, start=900)
-    manager = await feed(new_manager(), [*work(60), call])
-    before = await ask(manager, BUDGET)
-    assert before[-1]["content"].startswith("[no result")
-    await feed(manager, [result])
-    after = await ask(manager, BUDGET)
-    assert shared_prefix(before, after) == len(before) - 1
-    assert after[-1]["content"] == result["content"]
-
-
 async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
-    talk = ConversationBuilder().user("Write it.")
-    talk.call(("write", {"path": "a.py", "text": "line of code\n" * 400}))
-    talk.user("Stop. Continue later.")
-    view = await (await feed(new_manager(), talk.messages)).get_messages_for_request(700)
-    assert check_request(view) == []
-    assert size(view) <= 700
+    talk = [user("Write it."), call("a", path="line of code " * 400), user("Stop. Continue later.")]
+    await ask(await feed(new_manager(), talk), 700)
 
 
 @pytest.mark.parametrize("auto", [True, False])
@@ -92,16 +62,9 @@ async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_go
     assert sizes[-1] <= 0.3 * BUDGET + 200
 
 
-async def test_merge_consecutive_gives_strictly_alternating_roles() -> None:
-    messages = [user("One."), user("Two."), says("Three."), says("Four."), user("Five.")]
-    view = await ask(await feed(new_manager(merge_consecutive=True), messages), BUDGET)
-    assert [message["role"] for message in view] == ["user", "assistant", "user"]
-    assert view[0]["content"] == "One.\n\nTwo."
-
-
 async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() -> None:
     messages = work(2_000)
-    messages[800:800] = [{"role": "user", "content": "Never touch auth.py."}]
+    messages[800:800] = [user("Never touch auth.py.")]
     manager = new_manager()
     await manager.set_messages(messages)
     view = await ask(manager, BUDGET)
@@ -110,50 +73,6 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert report["compactions"] == 1
     spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"] if row["state"] != "dropped"]
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
-
-
-@pytest.mark.parametrize("which", ["first", "middle", "last"])
-async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(
-    which: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    manager = await feed(new_manager(), work(60))
-    await ask(manager, BUDGET)
-    last = manager.compactor.last_sent
-    assert last is not None
-    [chapter, *_] = [segment for segment in last.view.segments() if segment.chapter]
-    assert chapter.chapter is not None
-    described = [entry.first for entry in chapter.chapter.entries]
-    seq = {"first": described[0], "middle": described[len(described) // 2], "last": described[-1]}[which]
-    await manager.pin(f"m{seq}")
-    await feed(manager, rounds(60, start=100))
-    view = await ask(manager, BUDGET)
-    assert any(message.get("tool_calls") and f"call_{(seq - 2) // 2}" in text([message]) for message in view)
-    report = await manager.explain()
-    assert len([row for row in report["rounds"] if int(row["mark"][1:]) <= seq <= int(row["to"][1:])]) == 1
-    assert not [row for row in report["rounds"] if row["state"] == "dropped"]
-    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
-    await manager.pin(f"m{seq}", pinned=False)
-    compactions = manager.compactor.compactions
-    await ask(await feed(manager, rounds(60, start=200)), BUDGET)
-    assert manager.compactor.compactions > compactions
-    assert not [record for record in caplog.records if "skipped" in record.getMessage()]
-
-
-async def test_a_row_that_is_retired_now_or_later_is_left_out_of_views_and_chapters() -> None:
-    retired = {"amplifier:instruction": {"id": "i1", "disposition": "retired"}}
-    messages = work(60)
-    messages.insert(3, {"role": "user", "content": "Answer in French.", "metadata": retired})
-    messages.insert(1, {"role": "developer", "content": "Answer in Dutch.", "metadata": retired})
-    manager = await feed(new_manager(), messages)
-    active = {"amplifier:instruction": {"id": "i2", "disposition": "active"}}
-    await manager.add_message(user("Answer in Greek.", metadata=active))
-    view = await ask(manager, BUDGET)
-    assert len(view) < len(messages)
-    assert [word for word in ("French", "Dutch", "Greek") if word in text(view)] == ["Greek"]
-    history = await manager.get_messages()
-    history[-1]["metadata"]["amplifier:instruction"]["disposition"] = "retired"
-    await manager.set_messages(history)
-    assert "Greek" not in text(await ask(manager, BUDGET))
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
@@ -185,61 +104,198 @@ async def test_a_stored_timestamp_never_changes_and_is_never_sent() -> None:
     assert [message["metadata"]["timestamp"] for message in (await manager.get_messages())[:-1]] == before
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [{"ephemeral": True}, {"amplifier_input": {"kind": "service"}}, {"amplifier_public_reference_only": True}],
-)
-async def test_an_injected_user_message_is_no_task_no_turn_and_not_the_newest_human_message(metadata: Any) -> None:
-    """Other ones are in tests/core/test_parsing.py."""
-    injected = user("Half of the budget is used.", metadata=metadata)
-    messages = [injected, {"role": "user", "content": "THE TASK"}, *rounds(60), deepcopy(injected)]
-    manager = await feed(new_manager(), messages)
-    view = await ask(manager, 2_000)
-    report = await manager.explain()
-    assert manager.turn_count == 1
-    assert {member["why"]: member["mark"] for member in report["floor"]["members"]}["task"] == "m2"
-    assert any(message["content"] == "THE TASK" for message in view)
+async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks_and_another_changes_its_own_bytes_only() -> None:
+    prompt = "Made."
 
+    async def factory() -> str:
+        return prompt
 
-class Prompt:
-    """A factory that counts its calls."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.calls = 0
-
-    async def __call__(self) -> str:
-        self.calls += 1
-        return self.text
-
-
-def stored_prompts() -> list[Message]:
-    return [
-        {"role": "system", "content": "Stored."},
-        {"role": "system", "content": "From a hook.", "metadata": {"source": "hook"}},
-        *work(3),
-    ]
-
-
-async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks() -> None:
-    manager = await feed(new_manager(), stored_prompts())
-    await manager.set_system_prompt_factory(Prompt("Made again."))
-    view = await ask(manager, BUDGET)
-    assert [m["content"] for m in view if m["role"] == "system"] == ["Made again.", "From a hook."]
-    assert [m["role"] for m in view[:3]] == ["system", "system", "user"]
+    manager = await feed(new_manager(), [system(), system("From a hook.", metadata={"source": "hook"}), *work(60)])
+    await manager.set_system_prompt_factory(factory)
+    before = await ask(manager, BUDGET)
+    assert digest(await ask(manager, BUDGET)) == digest(before)
+    assert [m["content"] for m in before if m["role"] == "system"] == ["Made.", "From a hook."]
+    prompt = "Two."
+    after = await ask(manager, BUDGET)
+    assert (after[0]["content"], digest(after[1:])) == ("Two.", digest(before[1:]))
+    assert (await manager.explain())["compactions"] == 1
     for nothing in ("", "  \n"):  # no empty message takes its place
-        await manager.set_system_prompt_factory(Prompt(nothing))
+        prompt = nothing
         assert [m["content"] for m in await ask(manager, BUDGET) if m["role"] == "system"] == ["From a hook."]
 
 
-async def test_an_unchanged_prompt_stays_byte_identical_and_a_changed_one_costs_its_own_bytes_only() -> None:
+@pytest.mark.parametrize("which", [0, 5, -1], ids=["first", "middle", "last"])
+async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(which: int) -> None:
     manager = await feed(new_manager(), work(60))
-    prompt = Prompt("One.")
-    await manager.set_system_prompt_factory(prompt)
-    before = await ask(manager, BUDGET)
-    assert digest(await ask(manager, BUDGET)) == digest(before)
-    prompt.text = "Two."
-    after = await ask(manager, BUDGET)
-    assert after[0]["content"] == "Two."
-    assert digest(after[1:]) == digest(before[1:])
-    assert (await manager.explain())["compactions"] == 1
+    await ask(manager, BUDGET)
+    last = manager.compactor.last_sent
+    assert last is not None
+    chapter = next(segment.chapter for segment in last.view.segments() if segment.chapter)
+    seq = chapter.entries[which].first
+    await manager.pin(f"m{seq}")
+    view = await ask(await feed(manager, rounds(60, start=100)), BUDGET)
+    assert any(message.get("tool_calls") and f"call_{(seq - 2) // 2}" in text([message]) for message in view)
+    report = await manager.explain()
+    assert len([row for row in report["rounds"] if int(row["mark"][1:]) <= seq <= int(row["to"][1:])]) == 1
+    assert not [row for row in report["rounds"] if row["state"] == "dropped"]
+    await manager.pin(f"m{seq}", pinned=False)
+    compactions = manager.compactor.compactions
+    await ask(await feed(manager, rounds(60, start=200)), BUDGET)
+    assert manager.compactor.compactions > compactions
+    assert manager.warnings.texts == [], "no strategy was skipped"
+
+
+async def test_a_child_starts_from_its_parents_checkpoint_if_its_history_begins_as_the_parents() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    before = await ask(parent, BUDGET)
+    assert int((await parent.explain())["view"]["checkpoint"][1:]) > 100
+    messages = await parent.get_messages()
+    for first, compactions in ((messages[0]["content"], 0), ("Do something else.", 1)):
+        messages[0]["content"] = first
+        child = new_manager(session_id=f"child-{compactions}")
+        await child.set_messages(messages)
+        view = await ask(child, BUDGET)
+        assert (text(view) == text(before), view[0]["content"]) == (not compactions, first)
+        assert (await child.explain())["compactions"] == compactions
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
+        lambda manager: manager.pin("m5"),
+        lambda manager: manager.compact("PRIVATE"),
+    ],
+    ids=["short form", "pin", "focus"],
+)
+async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(
+    register: Callable[[ContextManager], Awaitable[Any]],
+) -> None:
+    stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
+    messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
+    first, second = new_manager(session_id="a"), new_manager(session_id="b")
+    await first.set_messages(messages)
+    await register(first)
+    await ask(first, BUDGET)
+    assert first.compactor.compactions
+    await second.set_messages(messages)
+    assert "PRIVATE" not in text(await ask(second, BUDGET))
+    assert second.compactor.compactions  # nothing was taken over
+
+
+BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
+FREE = SimpleNamespace(name="openai", default_model="gpt-5.6")
+LARGE = 100_000
+
+
+def answer(number: int) -> Message:
+    thought = {"type": "thinking", "thinking": f"hm {number}", "signature": f"sig-{number}"}
+    return says([thought, block(f"Step {number}.")])
+
+
+async def talk(session: ContextManager, numbers: range, provider: Any = BOUND, budget: int = LARGE) -> None:
+    """Turns of a question and an answer with thinking."""
+    for number in numbers:
+        await session.add_message(user(f"Question {number}. " + "word " * 20))
+        await session.get_messages_for_request(budget, provider)
+        await session.add_message(answer(number))
+
+
+async def seen(session: ContextManager, provider: Any = BOUND) -> list[str]:
+    """The signatures that a request shows now, in order."""
+    view = await session.get_messages_for_request(LARGE, provider)
+    contents = [message["content"] for message in view if isinstance(message["content"], list)]
+    return [one["signature"] for content in contents for one in content if one["type"] == "thinking"]
+
+
+def names(*numbers: int) -> list[str]:
+    return [f"sig-{number}" for number in numbers]
+
+
+async def test_another_system_prompt_is_an_edit_and_the_first_one_shows_the_first_thinking_again() -> None:
+    prompt = "You are the first."
+
+    async def factory() -> str:
+        return prompt
+
+    session = new_manager()
+    await session.set_system_prompt_factory(factory)
+    await talk(session, range(1, 3))
+    prompt = "You are the second."
+    assert await seen(session) == []
+    await talk(session, range(3, 4))
+    assert await seen(session) == names(3)
+    prompt = "You are the first."
+    assert await seen(session) == names(1, 2)
+
+
+@pytest.mark.parametrize("trace", [True, False])
+async def test_no_hash_of_a_request_that_held_an_erased_text_is_kept(trace: bool) -> None:
+    async def hashed() -> list[int]:
+        """Entries that answer a request whose hash is stored."""
+        stored = await session.store.read(session.session_id)
+        return [entry.seq for entry in stored if entry.response and entry.response.prefix]
+
+    session = new_manager()
+    await talk(session, range(1, 5))
+    assert await hashed() == [2, 4, 6, 8]
+    await session.forget(["m3"], trace=trace)
+    assert await hashed() == [2]
+    await talk(session, range(5, 6))
+    assert await seen(session) == names(1, 5)
+    assert await hashed() == [2, 10]
+
+
+async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none() -> None:
+    session = new_manager()
+    message = answer(1)
+    message["metadata"] = {"model": "gpt-5.6", "provider": "openai"}
+    await session.set_messages([user("Well?"), message, user("Sure?")])
+    assert await seen(session, None) == names(1)
+
+
+async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_only() -> None:
+    session = await feed(new_manager(), [user("word " * 300)])
+    await session.get_messages_for_request(LARGE, FREE)
+    sent = session.compactor.last_sent
+    assert sent is not None
+    session.on_request()
+    await session.get_messages_for_request(LARGE, SimpleNamespace(name="gemini", default_model="gemini-2.5-pro"))
+    session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))
+    await session.add_message(says())
+    assert list(session.session.meter.corrections) == [sent.key]
+
+
+@pytest.mark.parametrize("fails", ["the provider reports it", "the person goes on"])
+async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails: str) -> None:
+    session = new_manager()
+    await talk(session, range(1, 4))
+    await session.add_message(user("Go on."))
+    await session.get_messages_for_request(LARGE, BOUND)
+    session.on_request()
+    if fails == "the provider reports it":
+        session.on_failed_request()
+        await session.compact()
+    else:
+        await session.add_message(user("No, stop."))
+    await session.get_messages_for_request(LARGE, BOUND)
+    await session.add_message(answer(4))
+    assert (await seen(session))[-1:] == names(4)
+
+
+READER = SimpleNamespace(name="anthropic", default_model="claude-opus-5")
+
+
+def carrier() -> Message:
+    block = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
+    state = {"version": 1, "model": "claude-opus-5", "block": block}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed", "anthropic:compaction": state}
+    return {"role": "user", "content": "Native compacted conversation.", "metadata": marks}
+
+
+async def test_without_originals_another_model_gets_the_words_in_it() -> None:
+    manager = await feed(new_manager(), [carrier(), user("Go on.")])
+    view = await manager.get_messages_for_request(3_000, FREE)
+    assert "We read ten files." in view[0]["content"]
+    assert "anthropic:compaction" not in view[0]["metadata"]
+    assert (await manager.get_messages_for_request(3_000, READER))[0] == carrier()
