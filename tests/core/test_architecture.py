@@ -1,12 +1,10 @@
 """The architecture, read from the imports: they go one way, pure rooms are pure, no file hides another module."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -38,8 +36,6 @@ LAYERS = (
     ("compat",),
     ("repair",),
 )
-MAX_LEVELS = 10
-MAX_ATTRIBUTES = 12  # that an instance keeps
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 PURE = "Pure: no I/O, no clock"
 IMPURE = (
@@ -118,10 +114,6 @@ def inner(name: str) -> set[str]:
     return {one for one in found if one not in (CORE, name)}
 
 
-def test_every_module_has_its_place_in_a_layer() -> None:
-    assert {place(name) for name in CORE_MODULES} - {CORE} == set(RANK)
-
-
 def test_imports_go_downward_only() -> None:
     wrong = [
         f"{short(name)} imports {short(other)}, which is in a higher layer"
@@ -152,32 +144,7 @@ def test_of_the_other_packages_a_package_imports_core_alone(package: str) -> Non
     assert found & PACKAGES.keys() <= {package, CORE, f"amplifier_context_{also.get(package)}"}
 
 
-def test_core_has_at_most_ten_levels() -> None:
-    """A level is a place in the longest chain of imports from room to room; a room is a folder or a single file."""
-    graph: dict[str, set[str]] = {}
-    for name in set(CORE_MODULES) - {CORE}:
-        graph.setdefault(place(name), set()).update(place(one) for one in inner(name))
-    chains: dict[str, tuple[str, ...]] = {}
-    for room in TopologicalSorter({room: below - {room} for room, below in graph.items()}).static_order():
-        below = max((chains[one] for one in graph[room] - {room}), key=len, default=())
-        chains[room] = (room, *below)
-    longest = max(chains.values(), key=len)
-    assert len(longest) <= MAX_LEVELS, " imports ".join(longest)
-
-
-def test_no_class_name_is_defined_twice_in_core() -> None:
-    """Nor a private one, `_Name` beside `Name`."""
-    defined: dict[str, list[str]] = {}
-    for name, path in CORE_MODULES.items():
-        for node in parsed(path).body:
-            if isinstance(node, ast.ClassDef):
-                defined.setdefault(node.name.lstrip("_"), []).append(f"{short(name)}.{node.name}")
-    assert [where for where in defined.values() if len(where) > 1] == []
-
-
 # -- pure modules ------------------------------------------------------------------------------------------------------
-
-
 def pure_modules() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, path in CORE_MODULES.items():
@@ -208,8 +175,6 @@ def test_a_pure_module_imports_neither_io_nor_clock_opens_nothing_and_waits_for_
 
 
 # -- what a package may need, and what its files may be called ---------------------------------------------------------
-
-
 def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
     blocked = ("amplifier_core", "amplifier_context_testing", "tiktoken", "bpe_openai", "click", "rich")
     script = (
@@ -229,55 +194,3 @@ def test_no_file_of_a_package_hides_a_module_of_python_or_of_a_dependency() -> N
     for name, folder in FOLDERS.items():
         names = {path.parent.name for path in folder.glob("*/*.py")} | {path.stem for path in folder.glob("*.py")}
         assert not (names - {"__init__", name}) & taken, name  # a module of the folder's own name is the package itself
-
-
-def may_change(node: ast.ClassDef) -> bool:
-    """True for a dataclass that is not frozen. What any other class annotates in its body is no attribute it keeps."""
-    made = [ast.unparse(one) for one in node.decorator_list if "dataclass" in ast.unparse(one)]
-    return any("frozen=True" not in one for one in made)
-
-
-def kept(node: ast.ClassDef) -> set[str]:
-    """Return what instances of a class keep: its slots, what its methods assign to themselves, and the fields of a
-    dataclass that is not frozen.
-    """
-    found = set[str]()
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and may_change(node) and "ClassVar" not in ast.unparse(one.annotation):
-            found.add(ast.unparse(one.target))
-        elif isinstance(one, ast.Assign) and ast.unparse(one.targets[0]) == "__slots__":
-            found.update(ast.literal_eval(one.value))
-        elif isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)) and one.args.args:
-            itself = one.args.args[0].arg
-            stored = (each for each in ast.walk(one) if isinstance(each, ast.Attribute))
-            assigned = (each for each in stored if isinstance(each.ctx, ast.Store))
-            found.update(each.attr for each in assigned if ast.unparse(each.value) == itself)
-    return found - {one.name for one in node.body if isinstance(one, ast.FunctionDef)} - {"__weakref__"}
-
-
-def with_bases(name: str, classes: dict[str, list[ast.ClassDef]]) -> set[str]:
-    """Return what instances of a class keep, with what they inherit from other classes of these."""
-    found = set[str]()
-    for node in classes.get(name, ()):
-        bases = (ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases)
-        found |= kept(node).union(*(with_bases(base, classes) for base in bases if base != name))
-    return found
-
-
-def classes_of(modules: Iterable[ast.Module]) -> dict[str, list[ast.ClassDef]]:
-    classes: dict[str, list[ast.ClassDef]] = {}
-    for node in (one for module in modules for one in ast.walk(module) if isinstance(one, ast.ClassDef)):
-        classes.setdefault(node.name, []).append(node)
-    return classes
-
-
-@pytest.mark.parametrize("package", sorted(FOLDERS.keys() - {"testing"}))
-def test_no_class_keeps_more_than_twelve_attributes(package: str) -> None:
-    """Attributes that can disagree: those of a frozen dataclass, a tuple or a config cannot, after it was made.
-
-    A class also has those of its bases, and of theirs, that the same package defines: to move a part into a base
-    divides nothing. Bases of other packages and libraries do not count.
-    """
-    classes = classes_of(parsed(path) for path in sources(FOLDERS[package]))
-    numbers = {name: len(with_bases(name, classes)) for name in classes}
-    assert {name: number for name, number in numbers.items() if number > MAX_ATTRIBUTES} == {}

@@ -1,7 +1,5 @@
 """Config and errors: keys of the modules we replace are accepted, errors name the way out and quote no message."""
 
-from __future__ import annotations
-
 import logging
 import re
 import shlex
@@ -165,8 +163,6 @@ def test_an_amount_is_a_whole_number_however_it_is_abbreviated() -> None:
 
 
 # -- errors: one tree, and nothing in it that repeats what a message says ----------------------------------------------
-
-
 SECRET = "hunter2-SECRET"
 
 

@@ -1,7 +1,5 @@
 """What a request may cost: its budget, what providers report and correct, and when they write a prefix again."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,10 +17,8 @@ from hypothesis import strategies as st
 from amplifier_context_core import load_config
 from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
 from amplifier_context_core.economics.cold_cache import (
-    UNKNOWN_TTL,
     Pause,
     PrefixBreak,
-    default_ttl,
     pause_of,
     rewrites_all,
 )
@@ -191,8 +187,6 @@ def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_one
 
 
 # -- usage: under the names of any provider ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "usage"),
     [
@@ -227,8 +221,6 @@ def test_usage_is_read_in_every_spelling_and_text_is_none(data: Any, usage: Usag
 
 
 # -- the meter: what a provider reports corrects what we count, within bounds ------------------------------------------
-
-
 OPENAI, ANTHROPIC = ("openai", "gpt-5"), ("anthropic", "claude")
 
 
@@ -288,8 +280,6 @@ def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> No
 
 
 # -- when a provider writes a prefix again -----------------------------------------------------------------------------
-
-
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 
@@ -322,14 +312,6 @@ def test_no_pause_is_negative_whatever_is_written_as_a_time(talk: list[tuple[boo
 @pytest.mark.parametrize(("stamp", "seconds"), [(".500+00:00", 10.5), ("", 10.0), ("Z", 10.0), ("+01:00", -3_590.0)])
 def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -> None:
     assert seconds_of(f"1970-01-01T00:00:10{stamp}") == seconds
-
-
-def test_each_provider_keeps_a_prefix_for_its_own_time() -> None:
-    for key in (("anthropic", "claude-opus-5-5"), ("github-copilot", "claude-sonnet-5")):
-        assert default_ttl(key) == 300
-    assert default_ttl(("openai", "gpt-5.6")) == 1_800
-    assert default_ttl(("gemini", "gemini-3-pro")) == 86_400
-    assert default_ttl(("some_vendor", "something")) == UNKNOWN_TTL
 
 
 OTHERS = ["gpt-5.5", "gpt-35-turbo", "gpt-" + "9" * 5_000]  # the second is Azure's name of GPT-3.5

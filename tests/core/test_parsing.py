@@ -1,7 +1,5 @@
 """Reading messages: every shape comes back as it went in, bad input is refused by its field, authors are known."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math
@@ -185,8 +183,6 @@ def test_another_content_has_another_hash() -> None:
 
 
 # -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
-
-
 KEPT = {"ephemeral": True, "persisted": True}
 
 
@@ -239,8 +235,6 @@ def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, i
 
 
 # -- carriers of a provider's own compaction ---------------------------------------------------------------------------
-
-
 LABEL = "Native compacted conversation."
 OPUS = "claude-opus-5"
 

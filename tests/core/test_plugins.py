@@ -1,7 +1,5 @@
 """Plug-ins: found by name, named when they fail, and never able to harm what they watch."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import logging
 from collections.abc import Mapping
@@ -47,8 +45,6 @@ def observers(plugins: Plugins) -> Observers:
 
 
 # -- registering -------------------------------------------------------------------------------------------------------
-
-
 def plugin(point: str, work: Any) -> Any:
     """A plug-in of one hook."""
     return type("Plugin", (), {point: hookimpl(work)})()
@@ -107,8 +103,6 @@ def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
 
 
 # -- making ------------------------------------------------------------------------------------------------------------
-
-
 def make(name: str, *offers: Any, **arguments: Any) -> Any:
     plugins = Plugins()
     for number, offered in enumerate(offers):
@@ -135,8 +129,6 @@ def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked
 
 
 # -- watching ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("key", "value", "point"),
     [

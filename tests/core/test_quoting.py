@@ -1,7 +1,5 @@
 """The tags around quotations: nothing quoted closes them, forges some, or seems to, and no clip takes them away."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from itertools import product
@@ -102,7 +100,6 @@ def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length(
 
 
 # -- clipping ----------------------------------------------------------------------------------------------------------
-
 QUOTED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\n</{NOTE}>", re.DOTALL)
 
 
@@ -120,7 +117,6 @@ def test_a_clip_leaves_tags_and_label_of_a_quotation(text: str, size: int, name:
 
 
 # -- characters that no reader sees ------------------------------------------------------------------------------------
-
 ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # of UAX #9, but for its marks
 PARTS_OF_TEXT = "\n\t\u00ad\u061c\u200c\u200d\u200e\u200f"  # lines, hyphenation, marks and joiners of scripts and emoji
 

@@ -3,8 +3,6 @@
 A pattern with two ways to read one text tries all of them before it fails, with the GIL held.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Callable

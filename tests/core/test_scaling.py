@@ -1,7 +1,5 @@
 """The cost of a view: linear in calls, bounded in what one output holds, and never paid on the event loop at length."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
@@ -120,7 +118,6 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
 
 
 # -- what a request reads again ----------------------------------------------------------------------------------------
-
 READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
 
 
@@ -164,8 +161,6 @@ async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
 
 
 # -- what a compaction reads again -------------------------------------------------------------------------------------
-
-
 async def compacting_session(count: int) -> ContextManager:
     """A session in which rounds were folded many times, all of them into chapters that are within their share."""
     settings = {"max_tokens": 8_000, "chapter_share": 0.9}
@@ -194,14 +189,11 @@ async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest
 
 
 # -- what one output holds ---------------------------------------------------------------------------------------------
-
 RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
 NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}, "tags": ["a", "b"]} for number in range(9_000)]}
 
 
 # -- where the time is spent -------------------------------------------------------------------------------------------
-
-
 class WhereCounter:
     """Counts by length, and notes how many characters it counted in the thread it was made in."""
 

@@ -1,7 +1,5 @@
 """The form of the saved state: its keys on disk, and those of version 1."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields, replace
 from typing import Any

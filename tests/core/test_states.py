@@ -1,7 +1,5 @@
 """States, distant history and recalled text: what stays of each."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any
@@ -145,8 +143,6 @@ def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
 
 
 # -- distant history ---------------------------------------------------------------------------------------------------
-
-
 def folded(*messages: Message, pins: tuple[int, ...] = ()) -> list[Segment]:
     """All of these messages as distant history."""
     history = transcript(messages).snapshot()
@@ -204,8 +200,6 @@ def test_history_within_eight_budgets_of_what_a_view_shows_is_not_distant() -> N
 
 
 # -- how much of a view was recalled -----------------------------------------------------------------------------------
-
-
 def asked(*ids: str, tool: str = RECALL_TOOL) -> RenderedMessage:
     return RenderedMessage(says(tool_calls=[{"id": id, "tool": tool, "arguments": {}} for id in ids]), 30, 1)
 

@@ -1,7 +1,5 @@
 """Thinking: which models bind it, where it is kept byte for byte, and what a message is without it."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 
@@ -91,8 +89,6 @@ def test_a_provider_declares_binding_on_the_answer_itself() -> None:
 
 
 # -- in a rendered round -----------------------------------------------------------------------------------------------
-
-
 REDACTED = {"type": "redacted_thinking", "data": "cmVk"}
 
 

@@ -1,7 +1,5 @@
 """Tokens: what of a message is counted, and by which counter; media by the size in their header."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import struct
@@ -215,8 +213,6 @@ def test_the_size_of_a_value_is_its_text_and_a_little_for_each_item() -> None:
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
-
-
 FLAT = 600
 
 

@@ -1,7 +1,5 @@
 """Messages of the sessions that the guard of views plays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Each scenario is a session that is hashed as it goes. It states the time itself,
 read changes nothing. It uses the manager's own methods alone, so the insides may change.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable

@@ -1,7 +1,5 @@
 """Stored sessions open as they were recorded, in every persistent store; see `tests.data.stored`."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import AsyncGenerator

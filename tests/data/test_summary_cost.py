@@ -1,7 +1,5 @@
 """What summaries cost in a recorded session by default: at most 0.12 of its input, and 0.03 at a fifth of the price."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

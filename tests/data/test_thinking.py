@@ -4,8 +4,6 @@ A long session made for this always, each of whose answers thinks; the recorded 
 they are at hand (`tests/conftest.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -44,8 +44,6 @@ async def run(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
-
-
 async def test_a_tool_has_the_name_description_and_arguments_of_its_function() -> None:
     tool = tool_from_function(fetch)
     assert (tool.name, tool.description) == ("fetch", "Fetch a report.")
@@ -113,8 +111,6 @@ def test_a_function_that_can_be_no_tool_is_refused_with_the_way_out(function: Ca
 
 
 # -- pool and queue ----------------------------------------------------------------------------------------------------
-
-
 async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_wins() -> None:
     mine, pool, queue = ContextPool[Any](), ContextPool[Any](), ContextQueue[Any](3)
     await mine.add(ContextItem(1, "mine", "m"))
@@ -158,8 +154,6 @@ def test_what_is_not_clear_asks_for_nothing() -> None:
 
 
 # -- items -------------------------------------------------------------------------------------------------------------
-
-
 async def test_items_of_any_function_go_where_the_session_offers_it() -> None:
     async def several(docs: list[str]) -> AsyncIterator[ContextItem[str]]:
         for doc in docs:

@@ -1,7 +1,5 @@
 """Hooks of queues and pools: where they come from, in which order they run, what they get."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any, cast
@@ -24,8 +22,6 @@ ITEM = ContextItem("x", "d", "i")
 
 
 # -- decorators --------------------------------------------------------------------------------------------------------
-
-
 async def test_a_decorator_returns_the_hook_bare_or_with_arguments_and_attaches_it_once() -> None:
     queue = ContextQueue(1)
 
@@ -62,8 +58,6 @@ def test_what_can_be_no_hook_is_refused_and_not_registered() -> None:
 
 
 # -- order and selection -----------------------------------------------------------------------------------------------
-
-
 async def test_hooks_of_the_object_run_first_then_global_ones_each_once() -> None:
     calls: list[str] = []
 
@@ -120,8 +114,6 @@ async def test_a_hook_without_a_name_cannot_be_saved() -> None:
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
-
-
 async def test_fixed_arguments_are_passed_lambdas_among_them_are_called_each_time_and_the_calls_own_win(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -172,8 +164,6 @@ async def test_a_hook_gets_the_pool_and_the_queue_of_the_session_that_it_asks_fo
 
 
 # -- registry ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_name_is_of_one_hook_until_the_registry_is_cleared() -> None:
     @hook(ContextQueueHook.AFTER_CLEAR)
     async def noted(queue: object) -> None: ...

@@ -1,7 +1,5 @@
 """The list of pool and queue in views: what it shows, how long it is, and when another is added."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Items of any payload: none of them keeps a session from what it has to do."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path

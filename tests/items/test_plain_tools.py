@@ -1,7 +1,5 @@
 """Items in the results of plain kernel tools, through the kernel: kept as if a function tool had returned them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

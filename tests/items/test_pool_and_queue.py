@@ -1,7 +1,5 @@
 """Items, pools and queues as their documentation describes them; the laws have what holds for all contents."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import sys
@@ -57,8 +55,6 @@ never.type = [*ContextPoolHook, *ContextQueueHook]  # type: ignore[attr-defined]
 
 
 # -- an item -----------------------------------------------------------------------------------------------------------
-
-
 def test_an_item_never_changes_and_without_content_it_is_not_read() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         ContextItem("a").content = "b"  # type: ignore[misc]
@@ -90,8 +86,6 @@ def test_living_items_are_listed_while_another_thread_makes_items() -> None:
 
 
 # -- what is read of both, and what is refused -------------------------------------------------------------------------
-
-
 def test_a_limit_that_is_not_at_least_one_and_tags_that_are_a_text_are_refused() -> None:
     for kind, limit in ((ContextPool, 0), (ContextPool, float("nan")), (ContextQueue, 0)):
         with pytest.raises(ValueError, match="limit must be >= 1"):
@@ -141,8 +135,6 @@ async def test_what_is_no_item_or_lacks_what_a_pool_needs_is_refused_and_nothing
 
 
 # -- hooks around a change ---------------------------------------------------------------------------------------------
-
-
 async def test_hooks_of_a_pool_run_around_each_change_with_the_items_as_they_are() -> None:
     pool = await pool_of(2, "a", "b")
     calls: list[Any] = []
@@ -238,8 +230,6 @@ async def test_additions_of_many_tasks_never_exceed_the_limit_and_announce_each_
 
 
 # -- branching and saving ----------------------------------------------------------------------------------------------
-
-
 async def test_a_branch_inherits_limit_items_hooks_and_tags_unless_it_gets_others() -> None:
     class MyPool(ContextPool[Any]):
         pass

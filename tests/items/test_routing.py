@@ -1,7 +1,5 @@
 """Items on their way: from a tool into the pool and the queue of its session, into views, and over a resume."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -23,9 +21,8 @@ from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
+
 # -- a session ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
     manager = new_manager()
     asyncio.run(feed(manager, [PROMPT]))
@@ -106,8 +103,6 @@ async def test_pool_and_queue_are_given_set_later_and_bounded_by_the_config() ->
 
 
 # -- kept with the session ---------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["memory", "jsonl"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return MemoryStore() if request.param == "memory" else JsonlStore(tmp_path)
