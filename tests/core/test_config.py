@@ -11,12 +11,7 @@ import pytest
 from amplifier_context_core import (
     ContextError,
     ContextManager,
-    ContextOverflow,
-    InvalidMessage,
-    PinRefused,
-    PluginError,
     Plugins,
-    StoreError,
     open_store,
 )
 from amplifier_context_core.amounts import amount_in
@@ -26,15 +21,14 @@ from amplifier_context_persistent import PersistentConfig
 from tests.replaced import REPLACED
 
 
-@pytest.mark.parametrize("key", REPLACED)
-def test_a_key_of_the_replaced_modules_is_accepted_also_strictly(key: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_of_the_replaced_modules_are_accepted_also_strictly(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        load_config({key: REPLACED[key], "strict_config": True})
+        for key, value in REPLACED.items():
+            load_config({key: value, "strict_config": True})
     assert caplog.records == []
 
 
 def test_the_contracts_spelling_of_the_threshold_is_understood_and_beside_it_ours_counts_in_any_order() -> None:
-    assert load_config({"compaction_threshold": 0.7}).compact_threshold == 0.7
     assert load_config({"compaction_threshold": 0.7, "compact_threshold": 0.8}).compact_threshold == 0.8
     assert load_config({"compact_threshold": 0.8, "compaction_threshold": 0.7}).compact_threshold == 0.8
     assert load_config({"compact_threshold": None, "compaction_threshold": 0.7}).compact_threshold == 0.7
@@ -64,43 +58,14 @@ def test_an_unknown_key_is_a_warning_that_names_the_nearest_known(
     (record,) = caplog.records
     assert all(part in record.getMessage() for part in ("context-simple", *hints))
     assert ("did you mean" in record.getMessage()) == (len(hints) > 1)
+    with pytest.raises(ConfigError, match="unknown key of context-simple"):
+        load_config({key: 1, "strict_config": "true"}, module="context-simple")
 
 
-@pytest.mark.parametrize("strict", [True, "true"])
-def test_under_strict_config_an_unknown_key_is_an_error(strict: Any) -> None:
-    with pytest.raises(ConfigError, match="unknown key of context-simple; did you mean 'max_tokens'") as caught:
-        load_config({"max_token": 1, "strict_config": strict}, module="context-simple")
-    assert caught.value.key == "max_token"
-
-
-@pytest.mark.parametrize(
-    ("config", "named"),
-    [
-        ({"storage_path": "x", "auto_save": True}, "auto_save, storage_path"),
-        ({"compaction_strategy": "summary"}, "context-summary"),
-    ],
-)
-def test_keys_without_meaning_are_named_once_in_one_line_and_the_module_that_summarises(
-    config: dict[str, Any], named: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        load_config(config, module="context-simple")
-    (record,) = (one for one in caplog.records if named in one.getMessage())
-    assert "context-simple" in record.getMessage()
-    assert record.levelno == logging.INFO
-
-
-@pytest.mark.parametrize("key", sorted(DURABLE))
-def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_nothing(
-    key: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_keys_of_the_durable_module_are_reported_as_that_in_a_module_that_keeps_nothing() -> None:
     assert set(PersistentConfig.model_fields) - set(Config.model_fields) - WITHOUT_MEANING == DURABLE
-    warning = "it is a key of context-persistent, not of context-simple"
-    with caplog.at_level(logging.WARNING):
-        load_config({key: "x"}, module="context-simple")
-    assert warning in caplog.records[0].getMessage()
-    with pytest.raises(ConfigError, match=warning):
-        load_config({key: "x", "strict_config": True}, module="context-simple")
+    with pytest.raises(ConfigError, match="it is a key of context-persistent, not of context-simple"):
+        load_config({min(DURABLE): "x", "strict_config": True}, module="context-simple")
 
 
 @pytest.mark.parametrize(
@@ -109,14 +74,9 @@ def test_a_key_of_the_durable_module_is_reported_as_that_in_a_module_that_keeps_
         ("max_tokens", 0, "at least 1"),
         ("max_tokens", 10**30, "below"),
         ("compact_threshold", float("nan"), "above 0.* at most 1"),
-        ("target_usage", 0, "above 0.* below 1"),
-        ("truncate_chars", 0, "at least 1"),
-        ("max_tool_result_bytes", 10, "at least 200"),
         ("chapter_share", 1, "above 0.* below 1"),
         ("token_meter", "guess", "'estimate', 'actual' or 'hybrid'"),
-        ("auto_compact", "perhaps", "boolean"),
         ("ladder", "fold", "list"),
-        ("max_tokens", "16k", "write 16000$"),
         ("clear_at_least", "32,000", "write 32000$"),
     ],
 )
@@ -145,13 +105,9 @@ def test_what_is_no_mapping_is_an_error_and_a_value_that_repeats_itself_over_and
 
 def test_a_target_at_or_above_the_threshold_is_an_error_but_a_low_threshold_alone_brings_its_own() -> None:
     """A config the replaced module took: the user never asked for a target above the threshold."""
-    for target in (0.95, 0.97):
-        with pytest.raises(ConfigError, match=rf"{target}.*compact_threshold \(0.95\)") as caught:
-            load_config({"target_usage": target})
-        assert caught.value.key == "target_usage"
-    config = load_config({"compact_threshold": 0.4})
-    assert config.compact_threshold == 0.4
-    assert 0 < config.target_usage < 0.4
+    with pytest.raises(ConfigError, match=r"0.95.*compact_threshold \(0.95\)"):
+        load_config({"target_usage": 0.95})
+    assert 0 < load_config({"compact_threshold": 0.4}).target_usage < 0.4
     assert load_config({"compaction_threshold": 0.5}).target_usage < 0.5
 
 
@@ -166,14 +122,12 @@ def test_an_amount_is_a_whole_number_however_it_is_abbreviated() -> None:
 SECRET = "hunter2-SECRET"
 
 
-@pytest.mark.parametrize("kind", [InvalidMessage, ConfigError, PinRefused, ContextOverflow, PluginError, StoreError])
-def test_every_error_is_caught_by_the_base_and_those_about_an_argument_are_value_errors(kind: type[Exception]) -> None:
-    assert issubclass(kind, ContextError)
-    assert issubclass(kind, ValueError) is (kind in (InvalidMessage, ConfigError, PinRefused))
+async def prompted(manager: ContextManager) -> None:
+    async def failing() -> str:
+        raise RuntimeError(SECRET)
 
-
-async def failing() -> str:
-    raise RuntimeError(SECRET)
+    await manager.set_system_prompt_factory(failing)
+    await manager.get_messages_for_request(token_budget=1_000)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +136,7 @@ async def failing() -> str:
         (lambda manager: manager.get_messages_for_request(token_budget=60), "60"),
         (lambda manager: manager.pin("m2"), r"m2 has .* tokens"),
         (lambda manager: manager.request_retention(retain_contents=[SECRET]), "not in the history"),
-        (lambda manager: prompted(manager), "RuntimeError"),
+        (prompted, "RuntimeError"),
     ],
     ids=["overflow", "pin", "retention", "prompt factory"],
 )
@@ -196,16 +150,11 @@ async def test_an_error_of_a_session_is_reported_in_marks_kinds_and_sizes_withou
     assert SECRET not in str(caught.value)
 
 
-async def prompted(manager: ContextManager) -> None:
-    await manager.set_system_prompt_factory(failing)
-    await manager.get_messages_for_request(token_budget=1_000)
-
-
-@pytest.mark.parametrize("url", [f"nosuch://anna:{SECRET}@db.example.com/x", f"//anna={SECRET}@db.example.com/x"])
-def test_a_url_of_a_store_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        open_store(url, Plugins())
-    assert SECRET not in str(caught.value)
+def test_a_url_of_a_store_is_refused_without_its_password() -> None:
+    for url in (f"nosuch://anna:{SECRET}@db.example.com/x", f"//anna={SECRET}@db.example.com/x"):
+        with pytest.raises(ConfigError) as caught:
+            open_store(url, Plugins())
+        assert SECRET not in str(caught.value)
 
 
 def test_the_command_that_installs_an_extra_can_be_pasted_whatever_the_path_of_python(

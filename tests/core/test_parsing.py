@@ -4,7 +4,7 @@ import enum
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -24,7 +24,7 @@ from amplifier_context_core.messages.parsing import (
 )
 from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
 from amplifier_context_core.messages.tokens import count_message_tokens
-from tests.messages import IMAGE, block, result, says, user
+from tests.messages import IMAGE, block, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
@@ -39,17 +39,8 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
     class Level(enum.IntEnum):
         HIGH = 3
 
-    class Lazy(Mapping[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            return {"n": Level.HIGH}[key]
-
-        def __iter__(self) -> Iterator[str]:
-            return iter(["n"])
-
-        def __len__(self) -> int:
-            return 1
-
-    stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
+    lazy = MappingProxyType({"n": Level.HIGH})
+    stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": lazy}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
     assert {type(key) for key in stored} == {str}
     values = (stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
@@ -64,17 +55,15 @@ SECRET = "hunter2-SECRET"
     ("message", "field"),
     [
         *((bad, "message") for bad in (None, SECRET, {5: SECRET, "role": "user"})),
-        *((bad, "role") for bad in ({}, {"content": SECRET}, {"role": SECRET, "content": SECRET})),
-        *((user(bad), "content") for bad in (5, {"text": SECRET})),
+        *((bad, "role") for bad in ({"content": SECRET}, {"role": SECRET, "content": SECRET})),
+        (user({"text": SECRET}), "content"),
         (user([block("x"), SECRET]), "content[1]"),
         (user([{"text": SECRET}]), "content[0].type"),
         (says([{"type": "tool_use", "name": "f", "input": {"password": SECRET}}]), "content[0].id"),
-        (user([{"type": "tool_result", "content": SECRET}]), "content[0].tool_call_id"),
         (user([{"type": "tool_result", "tool_use_id": 7, "content": SECRET}]), "content[0].tool_call_id"),
         ({"role": "tool", "content": SECRET, "tool_call_id": ""}, "tool_call_id"),
         (says(SECRET, tool_calls={}), "tool_calls"),
-        *((says("x", tool_calls=[bad]), "tool_calls[0]") for bad in (None, SECRET)),
-        (says("x", tool_calls=[{"function": {"arguments": SECRET}}]), "tool_calls[0].id"),
+        (says("x", tool_calls=[SECRET]), "tool_calls[0]"),
         (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
         (user(SECRET, metadata=SECRET), "metadata"),
         (user(SECRET, metadata={"a": [1, {"b": SECRET.encode()}]}), "metadata.a[1].b"),
@@ -103,45 +92,30 @@ def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
 
 
 def test_calls_are_read_in_every_spelling() -> None:
-    arguments = {"path": "a"}
-    for message in (
-        says(None, tool_calls=[{"id": "x", "type": "function", "function": {"name": "read", "arguments": arguments}}]),
-        says(None, tool_calls=[{"id": "x", "tool": "read", "arguments": arguments}]),
-        says(None, tool_calls=[{"id": "x", "name": "read", "arguments": arguments}]),
-        says(None, tool_calls=[{"id": "x", "name": "read", "input": arguments}]),
-        says([{"type": "tool_call", "id": "x", "name": "read", "input": arguments}]),
-        says([{"type": "tool_use", "id": "x", "name": "read", "input": arguments}]),
-    ):
+    read, given = {"id": "x", "name": "read", "input": {"path": "a"}}, {"id": "x", "arguments": {"path": "a"}}
+    function = {"id": "x", "type": "function", "function": {"name": "read", "arguments": {"path": "a"}}}
+    listed = [function, {**given, "tool": "read"}, {**given, "name": "read"}, read]
+    blocks = [{"type": kind, **read} for kind in ("tool_call", "tool_use")]
+    for message in (*(says(None, tool_calls=[one]) for one in listed), *(says([one]) for one in blocks)):
         (found,) = calls_of(message)
-        assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
-    blocks = [
-        {"type": "tool_call", "id": "x", "name": "read", "input": {}},
-        {"type": "tool_use", "id": "y", "name": "w"},
-    ]
-    twice = says(blocks, tool_calls=[{"id": "x", "tool": "read", "arguments": {}}])
+        assert (found.id, found.name, found.arguments) == ("x", "read", {"path": "a"})
+    twice = says([blocks[0], {"type": "tool_use", "id": "y", "name": "w"}], tool_calls=[listed[1]])
     assert parse_message(twice)[1].call_ids == ("x", "y"), "stated in a block and in the list it is one call"
 
 
 @pytest.mark.parametrize(
     ("message", "human"),
     [
-        (user("Hi."), True),
         (user([IMAGE]), True),
         (user(None), True),
         (user("Hi.", metadata={"ephemeral": "yes"}), True),
         (user(f"{REMINDER} Go."), True),
-        (user(f"Go. {REMINDER}"), True),
         (user("<system-reminder>never closed"), True),
         (user("<system-reminder>" * 100_000), True),  # no quadratic search: that would take minutes
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block("And now?")]), True),
-        ({"role": "system", "content": "Hi."}, False),
-        (result("a"), False),
-        (user("Hi.", metadata={"ephemeral": True}), False),
-        (user("Hi.", metadata={"source": "hook"}), False),
-        (user("Hi.", metadata={"source": "context-compaction"}), False),
+        *((message, False) for message in (system(), result("a"), user("Hi.", metadata={"ephemeral": True}))),
+        *((user("Hi.", metadata={"source": source}), False) for source in ("hook", "context-compaction")),
         (user(f"\n {REMINDER}\n{REMINDER} "), False),
-        (user([block(REMINDER), block(REMINDER)]), False),
-        (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}]), False),
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block(REMINDER)]), False),
         (user(None, tool_calls=[{"id": "a", "tool": "f"}]), False),
     ],
@@ -168,10 +142,9 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert (result_text({"exit": 0}), result_text([block("x")])) == ('{"exit":0}', "x")
 
 
-@pytest.mark.parametrize("number", [2**64 - 1, 2**64, -(2**63) - 1, 10**30])
-def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
-    text = json.dumps({"ids": [{"id": number}], "share": 0.5})
-    assert arguments_of(Call("c1", "count", text)) == {"ids": [{"id": number}], "share": 0.5}
+def test_integers_past_64_bits_in_arguments_stay_exact() -> None:
+    arguments = {"ids": [{"id": 2**64 - 1}, 2**64, -(2**63) - 1, 10**30], "share": 0.5}
+    assert arguments_of(Call("c1", "count", json.dumps(arguments))) == arguments
 
 
 def test_another_content_has_another_hash() -> None:
@@ -201,15 +174,12 @@ def envelope(*sources: str) -> str:
     [
         ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
         ("user", KEPT, reminder(), {"reminder"}),
-        ("user", KEPT, f'<system-reminder {"x" * 880} source="a">b</system-reminder>', {"reminder a"}),
         ("user", KEPT, f'<system-reminder {"x" * 920} source="a">b</system-reminder>', {"reminder"}),
-        ("user", KEPT, "no reminder at all", set()),
         ("user", {"ephemeral": True}, reminder("todo"), set()),
         ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
         ("user", {"hook_name": "lint"}, "x", set()),
         ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
-        ("system", {"hook_name": "unknown"}, "x", set()),
-        ("system", {"hook_name": 5}, "x", set()),
+        *(("system", {"hook_name": odd}, "x", set()) for odd in ("unknown", 5)),
         ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
     ],
 )

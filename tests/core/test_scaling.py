@@ -22,8 +22,6 @@ from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
-from amplifier_context_core.view.view import View
-from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, user
 
 FEW, MANY = 100, 400
@@ -100,23 +98,6 @@ def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> 
     assert many <= LINEAR * max(few, FEW)
 
 
-async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = 0
-    real = Renderer.render
-
-    def counted(self: Renderer, round_: Round) -> RenderedRound:
-        nonlocal shown
-        shown += len(round_.entries)
-        return real(self, round_)
-
-    monkeypatch.setattr(Renderer, "render", counted)
-    ids = [f"c{number}" for number in range(2_000)]
-    history = transcript([call(*ids), *map(result, ids)]).snapshot()
-    line = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), keep=frozenset())
-    assert await line.update(history, 0, frozenset())
-    assert shown == len(history)
-
-
 # -- what a request reads again ----------------------------------------------------------------------------------------
 READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
 
@@ -188,12 +169,11 @@ async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest
     assert len(read) == len(set(read))
 
 
-# -- what one output holds ---------------------------------------------------------------------------------------------
-RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
-NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}, "tags": ["a", "b"]} for number in range(9_000)]}
-
-
 # -- where the time is spent -------------------------------------------------------------------------------------------
+RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
+NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}} for number in range(9_000)], "large": 10**30}
+
+
 class WhereCounter:
     """Counts by length, and notes how many characters it counted in the thread it was made in."""
 
@@ -209,43 +189,24 @@ class WhereCounter:
         return -(-len(text) // 4)
 
 
-def as_block(output: object) -> Message:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "output": output}]}
-
-
-GIANTS: dict[str, Callable[[], Message]] = {
-    "records": lambda: result("a", RECORDS),
-    "JSON over lines": lambda: result("a", RECORDS.replace("}, {", "},\n{")),
-    "deep": lambda: result("a", "[" * 300_000 + "]" * 300_000),
-    "text block": lambda: result("a", [{"type": "text", "text": "line of a log\n" * 80_000}]),
-    "nested records": lambda: as_block(NESTED),
-    "past 64 bits": lambda: as_block({**NESTED, "large": 10**30}),
+GIANTS: dict[str, Callable[[], list[Message]]] = {
+    "records": lambda: [result("c0", RECORDS)],
+    "deep": lambda: [result("c0", "[" * 300_000 + "]" * 300_000)],
+    "text block": lambda: [result("c0", [{"type": "text", "text": "line of a log\n" * 80_000}])],
+    "nested records": lambda: [user([{"type": "tool_result", "tool_use_id": "c0", "output": NESTED}])],
+    "many of some length": lambda: [result(f"c{number}", RECORDS[: ON_LOOP - 1]) for number in range(10)],
 }
 
 
-async def counted_here(*messages: Message) -> int:
-    """How many characters the event loop counted at most for a message, or for the view of them all."""
+@pytest.mark.parametrize("kind", GIANTS)
+async def test_giant_outputs_are_counted_and_rendered_off_the_event_loop(kind: str) -> None:
     counter = WhereCounter()
     manager = ContextManager(load_config({"max_tokens": 400_000, "output_share": 0.1}), counter=counter)
-    most = 0
-    for message in messages:
+    outputs = GIANTS[kind]()
+    for message in (user(), call(*(f"c{number}" for number in range(len(outputs)))), *outputs):
         counter.here = 0
         await manager.add_message(message)
-        most = max(most, counter.here)
+        assert counter.here <= ON_LOOP
     counter.here = 0
-    view = await manager.get_messages_for_request()
-    assert len(view) == len(messages)
-    return max(most, counter.here)
-
-
-@pytest.mark.parametrize("kind", GIANTS)
-async def test_a_giant_output_is_counted_and_rendered_off_the_event_loop(kind: str) -> None:
-    assert await counted_here(user(), call("a"), GIANTS[kind]()) <= ON_LOOP
-
-
-async def test_many_outputs_of_some_length_are_rendered_off_the_event_loop() -> None:
-    ids = [f"c{number}" for number in range(10)]
-    records = json.dumps([{"id": number, "value": "xxxxx"} for number in range(1_500)])
-    assert len(records) < ON_LOOP
-    outputs = [result(id, records) for id in ids]
-    assert await counted_here(user(), call(*ids), *outputs) <= ON_LOOP
+    assert len(await manager.get_messages_for_request()) == 2 + len(outputs)
+    assert counter.here <= ON_LOOP
