@@ -125,17 +125,3 @@ async def test_the_list_is_bounded_and_quoted_as_data() -> None:
     assert size(view) < 1_000
     assert "more lines]" in view[-1]["content"]
     assert view[-1]["content"].count("</quoted_output>") == 1
-
-
-async def test_two_budgets_in_turn_add_one_list_for_the_smaller_and_one_more_for_what_is_new() -> None:
-    manager = await feed(new_manager(), [PROMPT])
-    for number in range(12):
-        await manager.pool.add(ContextItem(number, f"a report of {number} pages", f"r{number}"))
-    assert "[r11]" in (await answered(manager, 10_000))[-1]["content"]
-    small = await answered(manager, 1_000)
-    assert "[6 more lines]" in small[-1]["content"]
-    for budget in (10_000, 1_000, 10_000, 1_000):
-        assert await ask(manager, budget) == [*small, ANSWER]
-    await run(fetch, doc="q3")
-    assert "[q3]" in (await answered(manager, 10_000))[-1]["content"]
-    assert "[7 more lines]" in (await ask(manager, 1_000))[-1]["content"]

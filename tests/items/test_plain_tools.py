@@ -141,29 +141,6 @@ async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(capl
     assert "q3" not in caplog.text
 
 
-async def test_another_hook_sees_the_result_of_a_plain_tool_as_the_kernel_made_it() -> None:
-    seen: list[Any] = []
-
-    async def hooked(coordinator: Any, config: Any = None) -> None:
-        from amplifier_core import HookResult
-
-        async def look(event: str, data: dict[str, Any]) -> Any:
-            seen.append(data["result"]["output"])
-            return HookResult(action="continue")
-
-        coordinator.hooks.register("tool:post", look, 100, name="look")
-        tool = Plain("note", lambda: ContextItem("a note"))
-        await coordinator.mount("tools", tool, name=tool.name)
-
-    plan = mount_plan(
-        "context-simple", script=[{"calls": [{"tool": "note", "arguments": {}}]}, "Done."], tools={"t": {}}
-    )
-    async with session(plan, modules={"t": hooked}) as running:
-        await running.execute("Go.")
-        assert len(running.coordinator.get_capability("context.queue")) == 1
-    assert seen == [{"content": "a note", "description": None, "id": None}]
-
-
 class Incomparable(str):
     """An id that cannot be compared."""
 

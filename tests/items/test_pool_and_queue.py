@@ -17,7 +17,6 @@ from amplifier_context_core.items import (
     ContextQueue,
     ContextQueueHook,
     UnregisteredHookError,
-    hook,
 )
 from amplifier_context_core.items.item import living_items
 
@@ -107,14 +106,6 @@ async def test_items_are_a_copy_in_order_and_those_of_a_pool_are_found_by_id() -
     for unknown in (pool.get, pool.remove):
         with pytest.raises(KeyError, match="c"):
             await unknown("c")  # type: ignore[misc]
-
-
-async def test_history_joins_the_contents_of_the_newest_items() -> None:
-    queue = await queue_of(5, "a", 2, {"c": 3})
-    assert queue.history() == "a\n2\n{'c': 3}"
-    assert queue.history(last=2) == "2\n{'c': 3}"
-    assert queue.history(last=9) == queue.history(last=0) == queue.history()
-    assert ContextQueue(1).history() == ""
 
 
 async def test_what_is_no_item_or_lacks_what_a_pool_needs_is_refused_and_nothing_of_its_batch_is_added() -> None:
@@ -250,26 +241,6 @@ async def test_a_branch_inherits_limit_items_hooks_and_tags_unless_it_gets_other
     assert (pool.hooks, other.hooks is queue.hooks) == ([never], False)
     assert (pool.branch(limit=None).limit, queue.branch(limit=None).limit) == (None, 3)
     assert [queue.branch(hooks=hooks).hooks for hooks in (None, [], [queue.append])] == [[], [], [queue.append]]
-
-
-async def test_both_are_written_with_limit_items_hooks_and_tags_and_read_with_them() -> None:
-    pool: ContextPool[Any] = ContextPool(3, tags=["b", "a"])
-    queue: ContextQueue[Any] = ContextQueue(3, tags=["b", "a"])
-    await pool.add(ContextItem("x", "d", "i"))
-    await queue.append(ContextItem("x", "d", "i"))
-
-    @pool.after_add
-    async def counted(*arguments: Any) -> None: ...
-
-    @hook([ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR])
-    async def both(*arguments: Any, **more: Any) -> None: ...
-
-    queue.hooks.append(both)
-    data = {"limit": 3, "items": [{"id": "i", "description": "d", "content": "x"}], "tags": ["a", "b"]}
-    assert pool.to_dict() == {**data, "hooks": {"after_add": ["counted"]}}
-    assert queue.to_dict() == {**data, "hooks": {"before_append": ["both"], "after_clear": ["both"]}}
-    for one, again in ((pool, ContextPool.from_dict(pool.to_dict())), (queue, ContextQueue.from_dict(queue.to_dict()))):
-        assert (again.limit, again.items, again.hooks, again.tags) == (3, one.items, one.hooks, one.tags)
 
 
 def test_what_cannot_be_read_is_an_error_but_items_and_hooks_may_be_missing() -> None:
