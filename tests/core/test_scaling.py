@@ -1,16 +1,13 @@
 """The cost of a view: linear in calls, bounded in what one output holds, and never paid on the event loop at length."""
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.compaction import checkpoint
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.strategies.base import Goal
@@ -96,77 +93,6 @@ def compared(count: int, shape: str, work: str) -> int:
 def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
     few, many = compared(FEW, shape, work), compared(MANY, shape, work)
     assert many <= LINEAR * max(few, FEW)
-
-
-# -- what a request reads again ----------------------------------------------------------------------------------------
-READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
-
-
-async def thinking_session(answers: int) -> ContextManager:
-    """A session in which every answer has thinking that is bound to the request that it answers."""
-    manager = ContextManager(load_config({"max_tokens": 10**6}), counter=approx_token_counter)
-    await manager.add_message(user("Read all files."))
-    for number in range(answers):
-        await manager.get_messages_for_request()
-        thought = {"type": "thinking", "thinking": f"Now file {number}.", "signature": f"c2ln{number}"}
-        await manager.add_message({**call(f"c{number}"), "content": [thought]})
-        await manager.add_message(result(f"c{number}", "found"))
-    return manager
-
-
-async def lines_of_a_request(manager: ContextManager) -> int:
-    """Return the lines that one request runs in the functions that look for thinking and carriers in a message."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_name not in READ_ONCE:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        view = await manager.get_messages_for_request()
-    finally:
-        sys.settrace(before)
-    assert all(one["content"][0]["type"] == "thinking" for one in view if one["role"] == "assistant")
-    return lines
-
-
-async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
-    few, many = [await lines_of_a_request(await thinking_session(answers)) for answers in (FEW // 4, MANY // 4)]
-    assert few
-    assert many < 1.1 * few
-
-
-# -- what a compaction reads again -------------------------------------------------------------------------------------
-async def compacting_session(count: int) -> ContextManager:
-    """A session in which rounds were folded many times, all of them into chapters that are within their share."""
-    settings = {"max_tokens": 8_000, "chapter_share": 0.9}
-    manager = ContextManager(load_config(settings), counter=approx_token_counter)
-    await manager.add_message(user("Fix src/loader.py. Never edit src/generated.py."))
-    for number in range(count):
-        await manager.add_message(call(f"c{number}", path=f"src/m{number}.py"))
-        await manager.add_message(result(f"c{number}", f"{number}\n" + "row of the table\n" * 60))
-        await manager.get_messages_for_request()
-    return manager
-
-
-async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    real = checkpoint.identifiers
-
-    def identifiers(text: str, limit: int) -> list[str]:
-        read.append(text)
-        return real(text, limit)
-
-    monkeypatch.setattr(checkpoint, "identifiers", identifiers)
-    manager = await compacting_session(100)
-    assert manager.compactor.compactions > 3
-    assert read
-    assert len(read) == len(set(read))
 
 
 # -- where the time is spent -------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue
 from amplifier_context_core.items.injection import active
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
+from tests.items.sessions import ANSWER, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
@@ -39,28 +39,6 @@ async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> No
     ended.set()
     await late
     assert ([item.id for item in child.pool], manager.pool.items) == (["late"], [])
-
-
-@pytest.mark.parametrize("is_generator", [False, True])
-async def test_a_tool_that_leaves_a_session_open_returns_its_item_to_its_own(is_generator: bool) -> None:
-    beside = list[Any]()
-
-    async def note_queue(pool: ContextPool, item: ContextItem[Any], queue: ContextQueue) -> None:
-        beside.append(queue)
-
-    async def returning() -> ContextItem[str]:
-        beside.append([item.id for item in (await delegated("child")).pool])
-        return await fetch("result")
-
-    async def yielding() -> AsyncIterator[ContextItem[str]]:
-        yield await returning()
-
-    manager = await feed(new_manager(), [PROMPT])
-    manager.pool.after_add(note_queue)
-    await ask(manager)
-    await run(yielding if is_generator else returning)
-    assert [item.id for item in manager.pool] == ["result"]
-    assert beside == [["of child"], manager.queue]
 
 
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:
@@ -153,25 +131,17 @@ async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_ba
 async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_around_it() -> None:
     closed = asyncio.Event()
 
-    async def begun_now() -> Any:
-        return active()
-
-    async def late() -> tuple[Any, Any]:
+    async def late() -> Any:
         await closed.wait()
-        found = active()
-        other = await asked(new_manager(session_id="other"))
-        await other.close()
-        return found, active()
+        return active()
 
     manager = await asked()
     child = await delegated("child")
     left = asyncio.create_task(late())
     await child.close()
-    here = manager.pool, manager.queue
-    assert active() == here
-    assert await asyncio.create_task(begun_now()) == here, "a task that begins now is of the outer session"
     closed.set()
-    assert await left == ((), ())
+    assert await left == ()
+    assert await asyncio.create_task(late()) == (manager.pool, manager.queue), "it begins now"
     await ask(child)
     assert active() == (child.pool, child.queue), "a closed session may be opened again"
 
@@ -194,9 +164,7 @@ async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store)
     await feed(manager, [result("c", output)])
     copied = MemoryStore()  # what a process finds that comes after a crash
     await copied.append("s", await store.read("s", 0, 100))
-    data = await store.load_checkpoint("s")
-    assert data
-    await copied.save_checkpoint("s", (await store.extent("s")).length, data)
+    await copied.save_checkpoint("s", (await store.extent("s")).length, await store.load_checkpoint("s") or b"")
     again = opened(copied)
     await again.ready()
     assert ([item.id for item in again.pool], again.queue.history()) == (["q3"], "a note")
@@ -226,11 +194,9 @@ def as_the_kernel_writes(payload: object) -> str:
 async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_that_show_it(
     store: Store, write: Callable[[object], str], payload: object
 ) -> None:
-    manager = await asked(opened(store))
-    await feed(manager, [call("c", name="note")])
+    manager = await feed(await asked(opened(store)), [call("c", name="note")])
     await run(note, text="harmless")
-    output = write(await run(note, text=payload))
-    await feed(manager, [result("c", output)])
+    await feed(manager, [result("c", write(await run(note, text=payload)))])
     assert "4711" in (await ask(manager))[-1]["content"]
     await manager.forget(["m3"])
     assert manager.queue.history() == "harmless"
@@ -254,15 +220,6 @@ async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_es
     assert [item.id for item in manager.pool] == ["q4"]
     assert "Q3" not in str(await ask(manager))
     await manager.close()
-
-
-async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too() -> None:
-    manager = await asked()
-    secret = "4711 " * 100
-    await run(note, text=f"begin {secret}")
-    assert "4711" in (await ask(manager))[-1]["content"]
-    await manager.forget(containing=secret.strip())
-    assert "4711" not in f"{await manager.get_messages()} {await ask(manager)}"
 
 
 async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -> None:
