@@ -2,8 +2,6 @@
 
 import logging
 import re
-import shlex
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.amounts import amount_in
 from amplifier_context_core.config import DURABLE, WITHOUT_MEANING, Config, load_config
-from amplifier_context_core.errors import ConfigError, install_command
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_persistent import PersistentConfig
 from tests.replaced import REPLACED
 
@@ -155,11 +153,3 @@ def test_a_url_of_a_store_is_refused_without_its_password() -> None:
         with pytest.raises(ConfigError) as caught:
             open_store(url, Plugins())
         assert SECRET not in str(caught.value)
-
-
-def test_the_command_that_installs_an_extra_can_be_pasted_whatever_the_path_of_python(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(sys, "executable", "/opt/it's my/python3")
-    command = ["/opt/it's my/python3", "-m", "pip", "install", "amplifier-context-core[vectors]"]
-    assert shlex.split(install_command("vectors")) == command

@@ -1,7 +1,6 @@
 """What a request may cost: its budget, what providers report and correct, and when they write a prefix again."""
 
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -18,23 +17,15 @@ from amplifier_context_core import load_config
 from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
 from amplifier_context_core.economics.cold_cache import (
     Pause,
-    PrefixBreak,
-    default_ttl,
     pause_of,
     rewrites_all,
 )
 from amplifier_context_core.economics.meter import Meter, Prices
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.timestamps import seconds_of
-from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.messages.usage import Usage, measured, usage_of
-from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.candidate import ViewRequest
-from amplifier_context_core.view.sent_view import SentViews
 from tests.core.drafts import transcript
-from tests.managers import new_manager
 from tests.messages import result, says, user
 
 
@@ -272,29 +263,3 @@ def test_new_models_of_openai_write_a_changed_prefix_as_a_whole() -> None:
     others = ("gpt-5.5", "gpt-35-turbo", "gpt-" + "9" * 5_000)  # the second is Azure's name of GPT-3.5
     assert not any(rewrites_all(("azure-openai", model)) for model in others)
     assert not any(rewrites_all(key) for key in (("anthropic", "claude-opus-5"), ("", "")))
-
-
-async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
-    """The hook for what may be put into a view when that costs nothing extra."""
-    manager = new_manager(cache_ttl=300)
-    await manager.add_message({"role": "user", "content": "Do it."})
-    compactor, key = manager.compactor, ("anthropic", "m")
-    limits = compactor.limits(1_000, key)
-    paused = pause_of(history((says("a"), 0), (user("on"), 301)))
-    of_ttl = (replace(limits, cache_ttl=ttl) for ttl in (300, 301, 0))
-    requests = [ViewRequest(each, RequestPrefix(), (), approx_token_counter) for each in of_ttl]
-    assert [SentViews().break_before(each, paused) for each in requests] == [PrefixBreak.COLD, None, None]
-    assert [default_ttl(one) for one in (key, ("openai", "gpt-5.6"), ("gemini", "g"))] == [300, 1_800, 86_400]
-
-    def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
-        prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
-        prefix = RequestPrefix.of(key, tools, prompt)
-        request = ViewRequest(compactor.limits(1_000, key), prefix, tuple(prompt), approx_token_counter)
-        return compactor.sent.break_before(request, Pause())
-
-    assert reason() is None, "before the first request nothing is known"
-    await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
-    assert reason() is None
-    assert reason(("openai", "m")) is PrefixBreak.PROVIDER_CHANGE
-    assert reason(system="Another.") is PrefixBreak.SYSTEM_PROMPT
-    assert reason(read=SimpleNamespace(name="read")) is PrefixBreak.TOOLS

@@ -125,17 +125,6 @@ def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
     assert watch.goals[0].target == lowest, "a target below what is protected moves up to it"
 
 
-@pytest.mark.parametrize(("over", "spared"), [(0, 2), (3, 1)])
-def test_all_passes_but_the_last_spare_the_two_newest_rounds_that_fit_a_third_of_the_budget(
-    over: int, spared: int
-) -> None:
-    made = draft(*talk())
-    budget = 3 * sum(segment.tokens for segment in made.segments[-2:]) - over
-    reduced(made, [watch := Watch()], target=1, budget=budget, trigger=budget, recent_tokens=0)
-    newest = frozenset(segment.first for segment in made.segments[-spared:])
-    assert [goal.recent for goal in watch.goals] == [newest, newest, newest, frozenset()]
-
-
 def test_protected_messages_that_leave_no_room_are_clipped_and_named() -> None:
     made = draft(user(LONG * 10), says("x"), says("end"))
     done = reduced(made, built(), target=500, budget=1_000, trigger=920)

@@ -68,13 +68,6 @@ def test_a_text_in_json_is_shown_by_its_lines_however_small_and_other_json_stays
         assert rendered(other, tables=True) == other
 
 
-def test_a_listing_is_shown_with_fewer_line_numbers() -> None:
-    listing = "\n".join(f"{number:6}\tline {number}" for number in range(1, 41))
-    shown = rendered(listing, fewer_line_numbers=True, output_bytes=300)
-    assert shown.startswith("     1\tline 1\nline 2\n")
-    assert len(shown) <= 300
-
-
 # -- tables: keys are written once, and nothing is lost ----------------------------------------------------------------
 FLIGHTS = [{"flight_number": f"HAT{n:03d}", "seats": {"economy": n, "business": 2 * n}, "stops": []} for n in range(8)]
 
@@ -188,14 +181,6 @@ def test_other_numbers_stay() -> None:
     for lines in ([listing(["x"] * 4)], gaps, marks, rows, items, [f"a.py:{n}: a match" for n in numbers]):
         text = "\n".join(lines)
         assert with_fewer_line_numbers(text) is text
-
-
-def test_a_file_within_json_stays_json_with_all_that_stands_beside_it() -> None:
-    lines = ['if name == "a":', "\treturn '\\n'", "", "é → b"] * 20
-    output = {"file": "/a.py", "content": "head\n" + listing(lines, mark="\t") + "\nend", "lines": 80}
-    shown = json.loads(with_fewer_line_numbers(json.dumps(output)))
-    assert shown == {**output, "content": with_fewer_line_numbers(str(output["content"]))}
-    assert len(shown["content"]) < len(str(output["content"])) - 300
 
 
 # -- described ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
-from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
+from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text
 from amplifier_context_core.messages.hashing import content_hash
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
@@ -22,9 +22,9 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
-from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
+from amplifier_context_core.messages.reminders import lineages_of
 from amplifier_context_core.messages.tokens import count_message_tokens
-from tests.messages import IMAGE, block, result, says, system, user
+from tests.messages import IMAGE, Message, block, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
@@ -189,71 +189,27 @@ def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
     assert lineages_of(role, metadata, text) == lineages
 
 
-@pytest.mark.parametrize(
-    ("text", "is_of_one"),
-    [
-        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
-        ("<task-notification>done</task-notification> Look at it.", False),
-        ("[Request interrupted by user for tool use]", True),
-        ("[Request interrupted by user] Stop.", False),
-        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
-        ("Is this session being continued from a previous conversation that ran out of context.", False),
-    ],
-)
-def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
-    assert is_of_a_program(text) == is_of_one
-
-
 # -- carriers of a provider's own compaction ---------------------------------------------------------------------------
-LABEL = "Native compacted conversation."
-OPUS = "claude-opus-5"
+def carrier(vendor: str, state: Any) -> Message:
+    return user("Native compacted conversation.", metadata={"ephemeral": True, f"{vendor}:compaction": state})
 
 
-def anthropic(model: Any = OPUS, content: Any = "We fixed the loader.", **more: Any) -> dict[str, Any]:
-    block = {"type": "compaction", "content": content, "signature": "c2ln"}
-    state = {"version": 1, "model": model, "block": block, **more}
-    return user(LABEL, metadata={"ephemeral": True, "persisted": True, "anthropic:compaction": state})
-
-
-def openai(model: Any = "gpt-5.6", **more: Any) -> dict[str, Any]:
+def test_a_carrier_is_counted_by_what_is_in_it_and_read_where_it_is_not_sealed_by_the_model_that_made_it() -> None:
+    block = {"type": "compaction", "content": "We fixed the loader. " * 99, "signature": "c2ln"}
+    anthropic = carrier("anthropic", {"version": 1, "model": "claude-opus-5", "block": block})
     person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
-    state = {"version": 1, "model": model, "output": [person, {"type": "compaction", "encrypted_content": "x" * 400}]}
-    return user(LABEL, metadata={"openai:compaction": {**state, **more}})
-
-
-@pytest.mark.parametrize(
-    ("carrier", "provider", "model", "reads"),
-    [
-        (anthropic(), "anthropic", OPUS, True),
-        (anthropic(), "Anthropic-2", OPUS, True),
-        (anthropic(), "", "", True),
-        (anthropic(), "anthropic", "claude-opus-4-8", False),
-        (anthropic(), "github-copilot", OPUS, False),
-        (openai(), "openai", "gpt-5.6", True),
-        (openai(), "openai", "gpt-5.5", False),
-        (anthropic(content=""), "anthropic", OPUS, False),
-        (anthropic(version=2, block=None), "anthropic", OPUS, True),
-        (openai(output=[{"type": "message"}]), "openai", "gpt-5.6", False),
-        (user(LABEL, metadata={"openai:compaction": 7}), "", "", False),
-    ],
-)
-def test_only_the_model_that_made_a_compaction_reads_it(
-    carrier: dict[str, Any], provider: str, model: str, reads: bool
-) -> None:
-    assert is_carrier(carrier)
-    assert can_read(carrier, provider, model) is reads
-
-
-def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
-    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
-    assert count_message_tokens(large) - count_message_tokens(small) > 900
-    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
-    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
-    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
-
-
-def test_the_words_that_are_not_sealed_are_read_from_it() -> None:
-    assert carried_text(anthropic()) == "We fixed the loader."
-    assert carried_text(openai()) == "Fix the loader."
-    assert carried_items(user(LABEL, metadata={"openai:compaction": {"version": 2, "output": 7}})) == []
-    assert carried_text(anthropic(version=2, block={"type": "other"})) == ""
+    sealed = {"type": "compaction", "encrypted_content": "x" * 4_000}
+    openai = carrier("openai", {"version": 1, "model": "gpt-5.6", "output": [person, sealed]})
+    odd = carrier("openai", 7)
+    assert count_message_tokens(odd) == count_message_tokens(user(odd["content"]))
+    assert all(count_message_tokens(one) > count_message_tokens(odd) + 400 for one in (anthropic, openai))
+    assert [carried_text(one) for one in (anthropic, openai, odd)] == [block["content"], "Fix the loader.", ""]
+    assert carried_items(odd) == []
+    assert can_read(anthropic, "Anthropic-2", "claude-opus-5")
+    assert can_read(openai, "openai", "gpt-5.6")
+    for provider, model in (
+        ("anthropic", "claude-opus-4-8"),
+        ("github-copilot", "claude-opus-5"),
+        ("openai", "gpt-5.5"),
+    ):
+        assert not any(can_read(one, provider, model) for one in (anthropic, openai, odd))

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.messages.parsing import ROLES, parse_message
 from amplifier_context_core.rendering.merge import merge_consecutive
 from amplifier_context_core.rendering.provider_limits import (
     CALL_IDS,
@@ -23,10 +22,8 @@ from amplifier_context_core.rendering.provider_limits import (
 )
 from amplifier_context_core.rendering.renderer import NO_RESULT
 from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_with
-from amplifier_context_core.transcript.entry import Entry
-from amplifier_context_testing import check_request
 from tests.core.drafts import fixes, rounds, transcript, valid
-from tests.messages import IMAGE, PNG_1X1, SIGNED, Message, block, call, result, says, system, user
+from tests.messages import IMAGE, SIGNED, Message, block, call, result, says, system, user
 
 STATED = {"type": "tool_call", "id": "a", "name": "read", "input": {}}
 LISTED = [{"id": "a", "tool": "read", "arguments": {}}]
@@ -51,22 +48,6 @@ def test_what_is_valid_is_shown_as_it_is_stored(round_: list[Message]) -> None:
     assert fixes(user("Start."), *round_) == []
 
 
-def test_unknown_blocks_are_shown_in_words_and_data_by_its_size() -> None:
-    (message,) = valid(user([{"type": "file", "path": "notes.md", "blob": "QUJD" * 1_000}]))
-    (text,) = message["content"]
-    assert text["type"] == "text"
-    assert all(part in text["text"] for part in ("notes.md", "4,000 characters of data"))
-    assert "QUJDQUJD" not in text["text"]
-
-
-def test_images_in_openais_spelling_become_the_kernels_and_an_unknown_visibility_goes() -> None:
-    url = f"data:image/png;base64,{PNG_1X1}"
-    assert valid(user([{"type": "image_url", "image_url": {"url": url}}])) == [user([IMAGE])]
-    assert valid(user([{"type": "text", "text": "x", "visibility": "odd"}])) == [user([block("x")])]
-    (message,) = valid(user([{"type": "image_url", "image_url": "https://example.com/a.png"}]))
-    assert message["content"][0]["source"] == {"type": "url", "url": "https://example.com/a.png"}
-
-
 ODD_CALLS = [
     *({"function": {"name": name, "arguments": "{}"}, "type": "function"} for name in ("", None)),
     *({"function": {"name": "f", "arguments": "{}"}}, {"function": None, "type": "function", "name": "f"}),
@@ -89,40 +70,11 @@ def test_what_the_kernel_or_a_provider_refuses_is_described_completed_or_left_ou
         assert valid(message)[0]["content"][-1]["type"] == "text"
 
 
-def test_retired_and_reference_only_rows_are_left_out() -> None:
-    retired = ({"disposition": "retired"}, {"disposition": "anchor_pruned"}, {"retired": True})
-    left_out = [*({"amplifier:instruction": one} for one in retired), {"amplifier_public_reference_only": True}]
-    active = ({"disposition": "active"}, "odd")
-    shown = [*({"amplifier:instruction": one} for one in active), {"amplifier_public_reference_only": False}, None]
-    for metadata in (*left_out, *shown):
-        assert (valid(user("x", metadata=metadata)) == []) is (metadata in left_out)
-
-
 # -- calls and results -------------------------------------------------------------------------------------------------
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     view = valid(call("a", "b"), result("b"))
     assert view[-1] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT, "name": "read"}
     assert fixes(call("a")) == ["m1: an unanswered call is shown with a placeholder result"]
-
-
-@pytest.mark.parametrize("role", sorted(ROLES))
-@pytest.mark.parametrize("answered", [True, False])
-def test_text_beside_results_leaves_in_a_role_providers_take(role: str, answered: bool) -> None:
-    beside = [{"type": "tool_result", "tool_use_id": "a", "content": "out"}, block("beside"), IMAGE]
-    view = valid(*([call("a")] if answered else []), {"role": role, "name": "f", "content": beside})
-    last, is_quoted = view[-1], role in ("tool", "function")
-    assert last["role"] == ("user" if is_quoted else role)
-    assert ("<quoted_output>" in str(last["content"])) == is_quoted
-    assert all(part in str(last["content"]) for part in ("beside", "image"))
-    assert "name" not in last or not is_quoted
-    assert parse_message(last)[1].human == (role == "user")
-
-
-def test_a_result_without_its_call_becomes_a_note_no_human_wrote() -> None:
-    (note,) = valid(result("lost", "the end of something", name="read"))
-    assert note["role"] == "user"
-    assert all(part in note["content"] for part in ("the end of something", "read", "m2"))
-    assert not parse_message(note)[1].human
 
 
 def test_an_id_used_again_gets_a_name_of_its_own_and_its_result_with_it() -> None:
@@ -132,17 +84,6 @@ def test_an_id_used_again_gets_a_name_of_its_own_and_its_result_with_it() -> Non
     assert [view[1]["content"], view[3]["content"]] == ["first", "second"]
     view = valid(says([STATED, STATED], tool_calls=LISTED), result("a"))
     assert view[0]["content"] == [STATED], "a call stated more often in blocks than in the list is stated once"
-
-
-def test_calls_on_a_message_of_a_user_or_of_results_become_words() -> None:
-    (message, note) = valid(user("x", tool_calls=[{"id": "a", "tool": "plane", "arguments": {"on": 1}}]), result("a"))
-    assert message == user('x\n[called plane({"on":1})]')
-    assert note["role"] == "user"
-    blocks = [{"type": "tool_result", "tool_use_id": "a", "content": "one"}]
-    view = valid(call("a"), user(blocks, tool_calls=[{"id": "b", "tool": "plane", "arguments": {}}]))
-    assert view[-1]["content"] == "[called plane({})]"
-    for calls in (None, [], [{"id": "b", "tool": "f", "arguments": {}}]):
-        assert "tool_calls" not in valid(call("a"), result("a", tool_calls=calls))[-1], "a tool calls nothing"
 
 
 # -- rounds: what must stay together does, in every order it may come --------------------------------------------------
@@ -184,18 +125,6 @@ def test_a_round_with_an_open_call_is_not_closed_nor_is_what_follows_it() -> Non
         assert closed(user(), call("a"), user(in_its_place), says()) == 4
 
 
-def test_a_replaced_result_is_waited_for_as_long_as_a_first_one() -> None:
-    def entries(rounds: int) -> list[Entry]:
-        talk = [user(), call("a"), result("a", "started"), result("a", "new"), user("And?"), says()]
-        talk += [message for n in range(rounds) for message in (call(f"b{n}"), result(f"b{n}"))]
-        made = transcript(talk).snapshot()
-        return [*made[:2], *made[3:]]  # the place of the second is that of the first
-
-    assert RoundList(entries(0)).final == 1
-    assert RoundList(entries(29)).final == 1
-    assert RoundList(entries(30)).final == 34
-
-
 def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
     talk = [user(), call("a", "b"), result("a"), *[user()] * (2 * REACH + 9), call("c"), result("c"), says()]
     history = transcript(talk).snapshot()
@@ -225,27 +154,6 @@ def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
 )
 def test_neighbours_of_one_role_become_one(messages: list[Message], merged: list[Message]) -> None:
     assert merge_consecutive(messages) == merged
-
-
-OTHER = {"type": "thinking", "thinking": "so", "signature": "c28"}
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "merged"),
-    [
-        ([SIGNED, block("a")], [OTHER, block("b")], [SIGNED, block("a"), OTHER, block("b")]),
-        ("a", [SIGNED, OTHER, block("b")], [SIGNED, OTHER, block("a"), block("b")]),
-        ("a", [SIGNED], [SIGNED, block("a")]),
-    ],
-    ids=str,
-)
-def test_all_thinking_stays_and_begins_the_message(first: object, second: object, merged: object) -> None:
-    messages = merge_consecutive(
-        [user("x"), says(first), says(second, tool_calls=call("c")["tool_calls"]), result("c")]
-    )
-    assert check_request(messages) == []
-    assert [message["role"] for message in messages] == ["user", "assistant", "tool"]
-    assert messages[1]["content"] == merged
 
 
 # -- ids and names -----------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compaction.checkpoint import DigestEntry
 from amplifier_context_core.compaction.condensing import condense, only_people
 from amplifier_context_core.compaction.digest import digest_round
-from amplifier_context_core.compaction.speech import OWN, PASTED, RULE, Sentence, Speaker, joined, read, select
+from amplifier_context_core.compaction.speech import OWN, PASTED, RULE, Sentence, joined, read, select
 from amplifier_context_core.messages.parsing import text_of as text_in
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.view import shared_cache
@@ -46,13 +46,6 @@ def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does_or_has_
     assert does.worth < min(asks.worth, concludes.worth)
     read_enough = "Now I have enough context. Good, I have everything I need. Let me edit the file."
     assert max(sentence.worth for sentence in read(read_enough, "agent")) <= 0.15
-
-
-@pytest.mark.parametrize("speaker", ["agent", "person"])
-def test_the_number_of_a_list_stays_with_what_it_numbers(speaker: Speaker) -> None:
-    listed = "We can:\n1. Move it now.\n 2) Keep it. Option 2 is quick.\n3.\n"
-    texts = [sentence.text for sentence in read(listed, speaker)]
-    assert texts == ["We can: ", "1. Move it now. ", "2) Keep it. ", "Option 2 is quick. ", "3. "]
 
 
 def test_other_threads_run_while_megabytes_are_read_and_some_of_a_hundred_thousand_sentences_chosen() -> None:
@@ -124,16 +117,6 @@ STATEMENTS = st.lists(
     max_size=8,
     unique=True,
 )
-MANY = [
-    f"Never {verb} the table orders_{n} without a review." for n in range(20) for verb in ("rename", "drop", "lock")
-]
-LARGE = "\n".join([OUTPUT40] * 7)  # four fifths of the budget
-PASTE = "\n".join([OUTPUT40] * 8)  # more than seven eighths: it does not stay whole
-CROWDS: dict[str, list[Message]] = {
-    "a paste": [user(PASTE), says()],
-    "a result": [call("big"), result("big", LARGE)],
-    "a call without its result": [user(PASTE), call("big", path=LARGE)],
-}
 
 
 def working(name: str, count: int, words: Sequence[str] = ()) -> list[Message]:
@@ -169,13 +152,6 @@ async def test_rules_are_word_for_word_after_twenty_compactions(rules: list[str]
     text, compactions = await last_view(working("c", ROUNDS, rules), lambda one: one["content"] == "Done.")
     assert compactions >= 20
     assert [rule for rule in rules if rule not in text] == []
-
-
-@pytest.mark.parametrize("crowd", list(CROWDS))
-async def test_rules_outlast_the_newest_message_however_large_it_is(crowd: str) -> None:
-    messages = [*working("c", len(MANY), MANY), *CROWDS[crowd]]
-    text, _ = await last_view(messages, lambda one: one["content"] in MANY or one is messages[-1])
-    assert [rule for rule in MANY if rule not in text] == []
 
 
 STATED = [f"Never rename the table orders_{n} without a review." for n in range(6)]

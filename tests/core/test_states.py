@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.compaction.checkpoint import Segment
-from amplifier_context_core.compaction.distant import distant_end, fold_distant
+from amplifier_context_core.compaction.distant import fold_distant
 from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
-from amplifier_context_core.compaction.strategies import Goal, SupersedeStaleReads
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, recalled_size
-from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
-from amplifier_context_core.transcript.recalled import RECALL_TOOL
-from tests.core.drafts import draft, rounds, segments, transcript
+from amplifier_context_core.rendering.renderer import Renderer
+from tests.core.drafts import rounds, segments, transcript
 from tests.messages import Message, call, result, says, user
 
 ITEMS = [{"content": "Read the parser", "status": "completed"}, {"content": "Fix it", "status": "in_progress"}]
@@ -102,14 +99,6 @@ def test_of_each_state_the_newest_stays() -> None:
     assert state_key(Call("c", "todo_write", {"todos": ITEMS}), ["set_goal"]) == "", "those configured and no others"
 
 
-def test_no_more_older_states_go_than_the_goal_asks_for() -> None:
-    older = [user("task"), writes("a"), result("a"), says("x"), writes("b"), result("b"), writes("c"), result("c")]
-    given = draft(*older)
-    for target, kept in ((given.tokens - 1, ["m1", "m4", "m5", "m7"]), (1_000_000, ["m1", "m2", "m4", "m5", "m7"])):
-        done = SupersedeStaleReads().apply(given, Goal(target, 0))
-        assert [segment.mark for segment in done.segments] == kept
-
-
 # -- distant history ---------------------------------------------------------------------------------------------------
 def folded(*messages: Message, pins: tuple[int, ...] = ()) -> list[Segment]:
     """All of these messages as distant history."""
@@ -144,33 +133,3 @@ def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call
     assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
     without = folded(*before, result("late"), *work(5, 8), user("newest"))
     assert len([segment for segment in without if segment.state == "kept"]) == 2
-
-
-def end_of(*messages: Message, budget: int, **limits: Any) -> int:
-    renderer = Renderer(approx_token_counter, **{"output_limit": 100, **limits})
-    return distant_end(transcript(messages).snapshot(), 0, budget, renderer)
-
-
-def test_history_within_eight_budgets_of_what_a_view_shows_is_not_distant() -> None:
-    giants = [message for place in range(9) for message in (call(f"c{place}"), result(f"c{place}", "word " * 9_000))]
-    assert end_of(user("task"), *giants, budget=1_000) == 0  # nine outputs of 100 tokens, as they are shown
-    assert end_of(user("task"), *giants, budget=1_000, output_limit=4_000) == 15
-    tables = [message for place in range(99) for message in (call(f"c{place}"), result(f"c{place}", "[" + "1," * 900))]
-    assert end_of(user("task"), *tables, budget=600, tables=True) == 0, "what may become a table says nothing"
-    assert end_of(user("task"), *tables, budget=600) > 0
-
-
-# -- how much of a view was recalled -----------------------------------------------------------------------------------
-def asked(*ids: str, tool: str = RECALL_TOOL) -> RenderedMessage:
-    return RenderedMessage(says(tool_calls=[{"id": id, "tool": tool, "arguments": {}} for id in ids]), 30, 1)
-
-
-def answered(id: str, tokens: int) -> RenderedMessage:
-    return RenderedMessage(result(id), tokens, 2)
-
-
-def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall_nothing() -> None:
-    shown = [asked("a", "b"), answered("a", ONE_LINE + 500), answered("b", ONE_LINE + 1)]
-    assert recalled_size(shown) == RecalledSize(2, 501)
-    assert recalled_size([asked("a"), answered("a", ONE_LINE - 6)]) == RecalledSize(1, 0)
-    assert recalled_size([asked("a", tool="bash"), answered("a", 900)]) == RecalledSize()

@@ -4,7 +4,6 @@ import copy
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -81,13 +80,6 @@ def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round() -> None
     assert [m["tool_calls"][0]["id"] for m in done if m.get("tool_calls")] == ["c4", "c5", "last"]
     others = [m for m in messages if not m.get("tool_calls") and m["role"] != "tool"]
     assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == others
-
-
-def test_media_is_counted_as_configured() -> None:
-    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-    messages = [user("word " * 6), user([sound]), says("a b c d e f"), user("word " * 6)]
-    assert FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
-    assert FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [messages[0], *messages[2:]]
 
 
 def test_keeping_none_leaves_what_must_stay() -> None:
@@ -182,13 +174,6 @@ def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> Non
     assert rules[0] not in fewer.messages[0]["content"], "the oldest rules go first"
     assert rules[-1] in fewer.messages[0]["content"]
     assert not (DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
-
-
-@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"folded_up_to": 1}])
-def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
-    folded = chapters_of(12)
-    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
-    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
 
 
 def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given_until_they_stay_the_same() -> None:

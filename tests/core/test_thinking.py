@@ -7,7 +7,7 @@ import pytest
 
 from amplifier_context_core.messages.parsing import is_signed
 from amplifier_context_core.messages.tokens import count_message_tokens
-from amplifier_context_core.rendering.thinking import ThinkingRule, declares_binding, thinking_rule, without_thinking
+from amplifier_context_core.rendering.thinking import ThinkingRule, thinking_rule, without_thinking
 from tests.core.drafts import renderings, valid
 from tests.messages import SIGNED, Message, block, result, says
 
@@ -53,11 +53,6 @@ BARE = [
 @pytest.mark.parametrize("message", [*SEALED, *BARE], ids=str)
 def test_thinking_is_signed_wherever_a_provider_would_take_it_from(message: dict[str, Any]) -> None:
     assert is_signed(says("Yes.") | message) is (message in SEALED)
-
-
-def test_a_provider_declares_binding_on_the_answer_itself() -> None:
-    assert declares_binding(says(metadata={"anthropic": {"thinking_binding": "drop_block"}}))
-    assert not any(declares_binding(message) for message in (says(metadata={"anthropic": {}}), says()))
 
 
 # -- in a rendered round -----------------------------------------------------------------------------------------------
