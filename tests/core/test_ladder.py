@@ -263,14 +263,6 @@ def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tu
     assert done.tokens == sum(count_message_tokens(one.message) for one in done.shown)
 
 
-def test_what_the_caller_asks_for_stays_beside_pins_whatever_it_costs() -> None:
-    given = segments(user("task"), user("word " * 500), says("x"), says("y"), says("newest"))
-    wanted = Protection([given[3].first], given[3].tokens, required=[given[1].first])
-    marked, refused = mark_protected(given, wanted)
-    assert [segment.protected_because for segment in marked][1:4] == ["asked for", "", "pinned"]
-    assert refused == []
-
-
 def test_a_clipped_message_leaves_no_copy_that_its_provider_would_send_unclipped() -> None:
     arguments = {"path": WORDS}
     wire = [{"type": "tool_use", "id": "a", "name": "write", "input": arguments}]

@@ -139,13 +139,6 @@ def listing(lines: list[str], first: int = 1, mark: str = "→") -> str:
     return "\n".join(f"{number:6}{mark}{line}" for number, line in enumerate(lines, first))
 
 
-def found(lines: list[str], matches: set[int], first: int, path: str) -> str:
-    """Lines as `grep -n -C` writes them."""
-    ends = [":" if number in matches else "-" for number in range(first, first + len(lines))]
-    name = [f"{path}{end}" if path else "" for end in ends]
-    return "\n".join(f"{name[i]}{first + i}{ends[i]}{line}" for i, line in enumerate(lines))
-
-
 @given(LINES.filter(bool), st.integers(1, 99_900), st.sampled_from("→\t"))
 def test_all_numbers_and_lines_of_a_file_follow_from_what_is_shown(lines: list[str], first: int, mark: str) -> None:
     shown = with_fewer_line_numbers(listing(lines, first, mark)).split("\n")
@@ -154,17 +147,6 @@ def test_all_numbers_and_lines_of_a_file_follow_from_what_is_shown(lines: list[s
         assert here in (f"{number:6}{mark}{line}", line)
         is_numbered = re.match(r" *[0-9]+[→\t]", here) is not None
         assert is_numbered == (here != line), "a line that seems to have a number must have its own"
-
-
-@given(LINES.filter(bool), st.sets(st.integers(1, 70)), st.integers(1, 20), st.sampled_from(["", "a/b.py", "a-1-b"]))
-def test_all_numbers_and_lines_of_a_search_follow_from_what_is_shown(
-    lines: list[str], matches: set[int], first: int, path: str
-) -> None:
-    whole = found(lines, matches, first, path).split("\n")
-    shown = with_fewer_line_numbers("\n".join(whole)).split("\n")
-    assert len(shown) == len(lines)
-    for number, (line, here, written) in enumerate(zip(lines, shown, whole, strict=True), first):
-        assert here == written or (here == line and number not in matches and line != "--")
 
 
 def test_the_first_each_tenth_and_the_last_line_keep_their_numbers_and_all_their_indentation() -> None:
@@ -184,33 +166,8 @@ def test_other_numbers_stay() -> None:
 
 
 # -- described ---------------------------------------------------------------------------------------------------------
-RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
 LOG = [f"2026-11-22T10:00:{number % 60:02} INFO step {number}" for number in range(900)]
 LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"
-DIFF = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1,3 +1,4 @@\n import os\n+import re\n-import sys"
-
-
-@pytest.mark.parametrize(
-    ("text", "description"),
-    [
-        (json.dumps({"total": 2, "rows": RECORDS}), "JSON: an object with keys total, rows (rows: 500 items)"),
-        ("\n".join(map(json.dumps, RECORDS)), "JSON lines: 500 objects with keys id, name, state"),
-        ("id,name\n" + "\n".join(f"{n},x" for n in range(70)), "CSV: 70 rows, columns id, name"),
-        (DIFF, "a diff of 1 files (a.py), 1 lines added, 1 removed"),
-        ("\n".join(LOG), 'a log; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR cannot open /var/'),
-        (json.dumps({"out": "\n".join(LOG)}), "JSON: an object with keys out; 1 lines report errors: line 413"),
-        (
-            "src/a.py\n/src/odd(1)!/files/a file.py/\n-rw-r--r-- 1 root root 12 Nov 22 10:00 a!.py",
-            "a listing of 3 entries",
-        ),
-        ("src/a.py\nsrc/b.py", "text"),
-        ("src/a file/te!st.py\n" * 3, "text"),
-        ('"a string of JSON"', "text"),
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_an_output_is_described_by_its_shape(text: str, description: str) -> None:
-    assert describe(text).startswith(description)
 
 
 def test_the_line_with_the_mark_is_whole_in_any_room() -> None:

@@ -22,7 +22,6 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
-from amplifier_context_core.messages.reminders import lineages_of
 from amplifier_context_core.messages.tokens import count_message_tokens
 from tests.messages import IMAGE, Message, block, result, says, system, user
 
@@ -153,40 +152,6 @@ def test_another_content_has_another_hash() -> None:
         *(user("x", metadata={"timestamp": "2026", "source": "hook"}), user("x\ud83d")),
     ]
     assert content_hash(user("x")) not in map(content_hash, others)
-
-
-# -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
-KEPT = {"ephemeral": True, "persisted": True}
-
-
-def reminder(source: str = "") -> str:
-    attribute = f' source="{source}"' if source else ""
-    return f"<system-reminder{attribute}>three todos</system-reminder>"
-
-
-def envelope(*sources: str) -> str:
-    inner = "\n".join(reminder(source) for source in sources)
-    return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
-
-
-@pytest.mark.parametrize(
-    ("role", "metadata", "text", "lineages"),
-    [
-        ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
-        ("user", KEPT, reminder(), {"reminder"}),
-        ("user", KEPT, f'<system-reminder {"x" * 920} source="a">b</system-reminder>', {"reminder"}),
-        ("user", {"ephemeral": True}, reminder("todo"), set()),
-        ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
-        ("user", {"hook_name": "lint"}, "x", set()),
-        ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
-        *(("system", {"hook_name": odd}, "x", set()) for odd in ("unknown", 5)),
-        ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
-    ],
-)
-def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
-    role: str, metadata: dict[str, Any], text: str, lineages: set[str]
-) -> None:
-    assert lineages_of(role, metadata, text) == lineages
 
 
 # -- carriers of a provider's own compaction ---------------------------------------------------------------------------

@@ -101,18 +101,6 @@ def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others_and_the_l
         assert plugins.make(STRATEGIES, "mine", "ladder[0]", {"builtin": dict}) == made
 
 
-def test_a_plug_in_whose_offers_fail_is_named_once_for_all_names_that_are_looked_up(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    plugins = Plugins()
-    plugins.register(offers(RuntimeError("no")), "broken")
-    for name in ("mine", "yours"):
-        with pytest.raises(ConfigError, match="is not known"):
-            plugins.make(STRATEGIES, name, "ladder[0]", {})
-    (record,) = caplog.records
-    assert record.getMessage().startswith("plug-in broken: amplifier_context_strategies failed")
-
-
 # -- watching ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("key", "value", "point"),

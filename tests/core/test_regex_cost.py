@@ -15,7 +15,6 @@ from tests.regexes import MAKERS, Regex, makers, regexes
 FEW, MANY = 2_000, 8_000  # characters
 LINEAR = 2 * MANY / FEW  # a quadratic time grows by the square of MANY / FEW
 NOISE = 0.015  # seconds of the thread's processor time; what a linear pattern takes for MANY characters is a tenth
-LONGEST_PIECE = 200  # characters; what reads no more at once may take the square of them
 
 # Patterns that read few characters at once: how many, and what limits them.
 PIECES = {
@@ -98,8 +97,3 @@ def test_the_kinds_of_text_find_a_pattern_that_parts_a_path_at_each_slash() -> N
 
 def test_each_function_that_makes_a_pattern_is_listed() -> None:
     assert sorted(makers()) == sorted([*MAKERS, *(name for name in ELSEWHERE if name not in regexes())])
-
-
-def test_what_is_listed_exists_and_reads_few_characters_at_once() -> None:
-    assert PIECES.keys() <= regexes().keys()
-    assert all(length <= LONGEST_PIECE for length, _ in PIECES.values())

@@ -2,7 +2,6 @@
 
 import copy
 import re
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -22,7 +21,7 @@ from amplifier_context_core.rendering.provider_limits import (
 )
 from amplifier_context_core.rendering.renderer import NO_RESULT
 from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_with
-from tests.core.drafts import fixes, rounds, transcript, valid
+from tests.core.drafts import fixes, transcript, valid
 from tests.messages import IMAGE, SIGNED, Message, block, call, result, says, system, user
 
 STATED = {"type": "tool_call", "id": "a", "name": "read", "input": {}}
@@ -89,24 +88,6 @@ def test_an_id_used_again_gets_a_name_of_its_own_and_its_result_with_it() -> Non
 # -- rounds: what must stay together does, in every order it may come --------------------------------------------------
 def marks(found: list[Round]) -> list[list[int]]:
     return [[entry.seq for entry in one.entries] for one in found]
-
-
-def answers(*ids: str, text: str | None = None) -> Message:
-    """A user message with tool results, as Anthropic spells them."""
-    blocks: list[dict[str, Any]] = [{"type": "tool_result", "tool_use_id": id, "content": "out"} for id in ids]
-    return user([*blocks, block(text)] if text else blocks)
-
-
-def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None:
-    assert marks(rounds(user(), call("a"), call("b"), says(), answers("a", "b"))) == [[1], [2, 3, 5], [4]]
-    found = rounds(user(), call("a"), call("b"), call("c"), says("waiting"), answers("a", "b", "c"), says())
-    assert marks(found) == [[1], [2, 3, 4, 6], [5], [7]]
-    assert found[1].unanswered == ()
-    found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
-    assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]
-    assert all(not round_.unanswered for round_ in found)
-    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
-    assert marks(rounds(user(), call("a"), call("b"), NOTE, answers("a", "b", text="?"))) == [[1], [2, 3, 5], [4]]
 
 
 NOTE = user("note", metadata={"source": "hook"})

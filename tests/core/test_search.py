@@ -141,13 +141,6 @@ def test_the_message_of_the_speaker_that_is_asked_for_comes_first(query: str, wa
     assert found(query, other, wanted, user("well"))[0] == 2
 
 
-@pytest.mark.parametrize("word", ["Note", "错误"])
-def test_a_word_before_a_colon_is_no_speaker_where_messages_have_none(word: str) -> None:
-    others = [user(f"a heron, {word}"), says(f"a heron, {word}")]
-    for labelled in (user(f"{word}: a heron"), result("a", f"{word}: a heron")):
-        assert found(f"what {word} about the heron", call("a"), labelled, *others)[:2] == [4, 3]
-
-
 def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
     days = ("2026-05-03", "2026-05-04", "2025-05-03")
     entries = transcript([user("a heron")] * 3).snapshot()
@@ -205,11 +198,6 @@ def test_of_the_paths_of_a_query_a_bounded_number_of_words_is_compared(query: st
 
 
 # -- what a question says of its answer --------------------------------------------------------------------------------
-def test_a_question_says_whose_message_it_asks_for() -> None:
-    assert asked_role("What degree did I graduate with?") == "user"
-    for question in ("Can you remind me what you recommended?", "Which two films did you suggest to me on May 3?"):
-        assert asked_role(question) == "assistant"
-    assert asked_role("Where did Nora travel to?") is asked_role("") is None
 
 
 def test_a_question_names_days_and_months() -> None:

@@ -101,11 +101,3 @@ def test_without_thinking_a_message_keeps_the_rest_or_is_nothing(message: Messag
     assert without_thinking(message) == rest
     assert rest is None or not is_signed(rest)
     assert message == before
-
-
-def test_a_call_that_only_a_block_states_keeps_its_signature() -> None:
-    uses = [{"type": "tool_use", "id": name, "name": "read", "input": {}} for name in ("a", "b", "c")]
-    uses[0]["signature"], uses[2]["signature"] = "c2ln", 7
-    (rendered,) = renderings(says([*uses]), result("a"), result("b"), result("c"))
-    listed = rendered.messages[0].message["tool_calls"]
-    assert [call.get("signature") for call in listed] == ["c2ln", None, None]

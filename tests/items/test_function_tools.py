@@ -103,20 +103,6 @@ async def test_pool_and_queue_are_injected_by_annotation_and_an_explicit_one_win
     assert await run(look, question="q", pool=mine) == "q: - [m] mine / None", "outside a session"
 
 
-class MyPool(ContextPool[str]):
-    """A pool of its own kind."""
-
-
-async def test_a_subclass_is_only_injected_where_the_session_has_one() -> None:
-    async def ask_for_mine(pool: MyPool | None = None) -> bool:
-        return pool is not None
-
-    mine = MyPool()
-    for offered, found in ((ContextPool(), False), (mine, True)):
-        with offering(offered):
-            assert await run(ask_for_mine) is found
-
-
 def of_unknown_type(pool: ContextPool, other: NoSuchName) -> None: ...  # noqa: F821 # type: ignore[name-defined]
 
 

@@ -89,23 +89,6 @@ async def test_a_global_hook_runs_for_its_event_and_for_objects_that_share_one_o
     assert calls == []
 
 
-async def test_a_hook_without_a_name_runs_and_cannot_be_saved() -> None:
-    class Bare:
-        type = (ContextQueueHook.BEFORE_APPEND, ContextQueueHook.AFTER_CLEAR)
-
-        async def __call__(self, *arguments: Any) -> None:
-            calls.append("bare")
-
-    calls: list[str] = []
-    queue = ContextQueue(1)
-    queue.hooks.append(Bare())
-    await queue.append(ITEM)
-    await queue.clear()
-    assert calls == ["bare", "bare"]
-    with pytest.raises(ValueError, match="without __name__ cannot be saved"):
-        queue.to_dict()
-
-
 # -- arguments ---------------------------------------------------------------------------------------------------------
 async def test_fixed_arguments_are_passed_lambdas_among_them_are_called_each_time_and_the_calls_own_win(
     caplog: pytest.LogCaptureFixture,

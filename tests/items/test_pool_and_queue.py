@@ -214,14 +214,3 @@ def test_what_cannot_be_read_is_an_error_but_items_and_hooks_may_be_missing() ->
     assert ContextQueue.from_dict({"limit": 2}).items == []
     many = [{"content": number} for number in range(4)]
     assert contents(ContextQueue.from_dict({"limit": 2, "items": many})) == [2, 3], "the newest that fit"
-
-
-async def test_one_function_of_two_objects_is_read_for_the_event_it_had_on_each() -> None:
-    first, second = ContextQueue(1), ContextQueue(1)
-
-    @first.before_append
-    @second.before_clear
-    async def shared(*arguments: Any) -> None: ...
-
-    hooks = [ContextQueue.from_dict(one.to_dict()).to_dict()["hooks"] for one in (first, second)]
-    assert hooks == [{"before_append": ["shared"]}, {"before_clear": ["shared"]}]

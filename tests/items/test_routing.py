@@ -4,7 +4,7 @@ import asyncio
 import gc
 import json
 import weakref
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.items import ContextItem, ContextPool, ContextQueue
+from amplifier_context_core.items import ContextItem, ContextPool
 from amplifier_context_core.items.injection import active
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -50,17 +50,6 @@ async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> No
 
     for manager, name in zip(await asyncio.gather(loop("a"), loop("b")), "ab", strict=True):
         assert sorted(item.id or "" for item in manager.pool) == [f"{name}{number}" for number in range(3)]
-
-
-async def test_pool_and_queue_are_given_set_later_and_bounded_by_the_config() -> None:
-    pool, queue = ContextPool(3), ContextQueue(2)
-    manager = ContextManager(pool=pool, queue=queue)
-    assert (manager.pool, manager.queue) == (pool, queue)
-    manager.pool = ContextPool(7)
-    assert manager.pool.limit == 7
-    for config, limits in (({"pool_limit": 4, "queue_limit": 5}, (4, 5)), ({}, (None, 10))):
-        manager = ContextManager(load_config(config))
-        assert (manager.pool.limit, manager.queue.limit) == limits
 
 
 # -- kept with the session ---------------------------------------------------------------------------------------------
@@ -203,22 +192,6 @@ async def test_forgetting_a_result_forgets_the_item_that_it_was_and_the_lists_th
     assert "4711" not in str(await manager.get_messages())
     assert "4711" not in str(await ask(manager))
     assert "harmless" in str(await ask(manager))
-    await manager.close()
-
-
-@pytest.mark.kernel
-async def test_forgetting_a_result_forgets_the_item_of_the_pool_that_it_names_escaped(store: Store) -> None:
-    async def several() -> AsyncIterator[ContextItem[str]]:
-        yield ContextItem("the code is 4711", 'the "Q3" report', "q3")
-        yield ContextItem("harmless", "another report", "q4")
-
-    manager = await feed(await asked(opened(store)), [call("c", name="several")])
-    output = as_the_kernel_writes((await run(several))[:1])
-    assert '\\"Q3\\"' in output
-    await feed(manager, [result("c", output)])
-    await manager.forget(["m3"])
-    assert [item.id for item in manager.pool] == ["q4"]
-    assert "Q3" not in str(await ask(manager))
     await manager.close()
 
 
