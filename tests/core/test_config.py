@@ -6,12 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    ContextError,
-    ContextManager,
-    Plugins,
-    open_store,
-)
+from amplifier_context_core import ContextError, ContextManager, Plugins, open_store
 from amplifier_context_core.config import DURABLE, WITHOUT_MEANING, Config, load_config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_persistent import PersistentConfig

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import load_config
 from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
-from amplifier_context_core.economics.cold_cache import (
-    Pause,
-    pause_of,
-    rewrites_all,
-)
+from amplifier_context_core.economics.cold_cache import Pause, pause_of, rewrites_all
 from amplifier_context_core.economics.meter import Meter, Prices
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.usage import Usage, measured, usage_of

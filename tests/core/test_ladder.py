@@ -30,18 +30,9 @@ from amplifier_context_core.messages.tokens import approx_token_counter, count_m
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import image_block
-from tests.core.drafts import PINNED, draft, segments
+from tests.core.drafts import LONG, PINNED, draft, segments, talk
 from tests.managers import Watch
 from tests.messages import SIGNED, Message, block, call, result, says, system, user
-
-LONG = "\n".join(f"row {number:04d} of the table" for number in range(100))
-
-
-def talk(rounds: int = 10) -> list[Message]:
-    messages = [user("The task: fix src/loader.py.")]
-    for number in range(rounds):
-        messages += [call(f"c{number}", path=f"src/m{number}.py"), result(f"c{number}", f"{number}\n{LONG}")]
-    return [*messages, user("Go on."), says("Done.")]
 
 
 def reduced(
@@ -99,7 +90,7 @@ def test_a_strategy_that_cannot_be_made_is_an_error_that_names_its_place(strateg
 
 
 def test_it_stops_as_soon_as_the_target_is_met_and_what_each_strategy_freed_adds_up() -> None:
-    made = draft(*talk())
+    made = draft(*talk(10))
     ladder: list[Strategy] = [ClipToolOutputs(300), ClearToolOutputs(), FoldRounds()]
     done = reduced(made, ladder, target=made.tokens * 3 // 4)
     assert done.draft.tokens <= made.tokens * 3 // 4
@@ -111,7 +102,7 @@ def test_it_stops_as_soon_as_the_target_is_met_and_what_each_strategy_freed_adds
 
 
 def test_recent_rounds_are_spared_while_old_ones_can_give() -> None:
-    made = draft(*talk())
+    made = draft(*talk(10))
     recent = sum(segment.tokens for segment in made.segments[-5:])
     done = reduced(made, [ClipToolOutputs(100)], target=made.tokens - 500, recent_tokens=recent)
     assert [p.state for p in done.draft.segments[-5:]] == ["kept"] * 5
@@ -182,7 +173,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    made = draft(*talk(), result("a", LONG, metadata=PINNED), says())
+    made = draft(*talk(10), result("a", LONG, metadata=PINNED), says())
     with caplog.at_level(logging.INFO, "amplifier_context_core"):
         done = reduced(made, [Wrong(name, WRONG[name]), ClipToolOutputs(100)], target=made.tokens // 2)
     without = reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
@@ -232,22 +223,19 @@ def test_clipped_members_keep_head_tail_and_mark() -> None:
     assert clip_segment(signed, 24, approx_token_counter) is signed, "what is signed is never clipped"
 
 
+STATED = {"type": "tool_call", "id": "a", "name": "write", "input": {"text": WORDS, "n": [1]}}
+LISTED = {"id": "a", "tool": "write", "arguments": {"text": WORDS, "n": [1]}}
+
+
 @pytest.mark.parametrize(
     "messages",
     [
         (call("a", path=WORDS), result("a", WORDS)),
-        (
-            says(
-                [block(WORDS), {"type": "tool_call", "id": "a", "name": "write", "input": {"text": WORDS, "n": [1]}}],
-                tool_calls=[{"id": "a", "tool": "write", "arguments": {"text": WORDS, "n": [1]}}],
-            ),
-            result("a", [block(WORDS), block(WORDS)]),
-        ),
+        (says([block(WORDS), STATED], tool_calls=[LISTED]), result("a", [block(WORDS), block(WORDS)])),
         (user([block(WORDS), image_block(1_000, 1_000), block(WORDS)]),),
         (says([{"type": "thinking", "thinking": "hm"}, block(WORDS)]),),
         (user([block("\n" * 9_000 + "end"), block(WORDS)]),),
     ],
-    ids=lambda messages: f"{messages[0]['role']}:{type(messages[0]['content']).__name__}:{len(messages)}",
 )
 @pytest.mark.parametrize("size", [24, 200, 1_000])
 def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tuple[Message, ...], size: int) -> None:
@@ -264,13 +252,9 @@ def test_a_clipped_round_is_still_valid_and_about_as_small_as_asked(messages: tu
 
 
 def test_a_clipped_message_leaves_no_copy_that_its_provider_would_send_unclipped() -> None:
-    arguments = {"path": WORDS}
-    wire = [{"type": "tool_use", "id": "a", "name": "write", "input": arguments}]
-    message = says(
-        "",
-        tool_calls=[{"id": "a", "tool": "write", "arguments": arguments}],
-        metadata={"anthropic": {"wire_content": wire, "stop": "tool_use"}, "mine": 1},
-    )
+    wire = [{"type": "tool_use", "id": "a", "name": "write", "input": {"path": WORDS}}]
+    metadata = {"anthropic": {"wire_content": wire, "stop": "tool_use"}, "mine": 1}
+    message = {**call("a", path=WORDS), "metadata": metadata}
     shown = RenderedMessage(message, count_message_tokens(message), 7)
     clipped = clip_rendered(shown, 100, approx_token_counter).message
     assert clipped["metadata"] == {"anthropic": {"stop": "tool_use"}, "mine": 1}

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -61,25 +62,17 @@ def test_a_name_is_given_once_and_the_first_keeps_it() -> None:
     assert seen == ["s"]
 
 
-class Point(importlib.metadata.EntryPoint):
-    """An entry point that is not of an installed package."""
-
-    def load(self) -> Any:
-        if self.value == "broken":
-            raise ImportError("no module")
-        return LOADED[self.value]
-
-
-LOADED: dict[str, Any] = {"odd": UNSPECIFIED}
+def broken() -> Any:
+    raise ImportError("no module")
 
 
 def test_of_installed_plug_ins_those_that_fail_to_load_are_named_and_left_out(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen = list[str]()
-    monkeypatch.setitem(LOADED, "good", watcher(seen))
-    points = [Point(name, name, "amplifier_context") for name in ("broken", "odd", "good")]
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [one for one in points if one.group == group])
+    loads = {"broken": broken, "odd": lambda: UNSPECIFIED, "good": lambda: watcher(seen)}
+    points = [SimpleNamespace(name=name, value=name, load=load) for name, load in loads.items()]
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: points * (group == "amplifier_context"))
     plugins = Plugins()
     with caplog.at_level(logging.WARNING):
         plugins.load_installed()

@@ -65,9 +65,7 @@ def test_signed_thinking_at_the_start_is_kept_byte_exact() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [[block("x"), SIGNED, block("y")], [block("x"), REDACTED], [SIGNED, block("x"), SIGNED]],
-    ids=str,
+    "content", [[block("x"), SIGNED, block("y")], [block("x"), REDACTED], [SIGNED, block("x"), SIGNED]], ids=str
 )
 def test_thinking_where_no_provider_takes_it_is_dropped_whole(content: list[Any]) -> None:
     (message,) = valid(says(content))

@@ -173,9 +173,7 @@ SCALED = [(image_block(2_000, 2_000), 1_600), (image_block(20_000, 10), media_to
 
 
 @pytest.mark.parametrize(
-    ("block", "tokens"),
-    [*SIZED, *SCALED, *((block, FLAT) for block in UNREADABLE)],
-    ids=lambda value: str(value)[:60],
+    ("block", "tokens"), [*SIZED, *SCALED, *((block, FLAT) for block in UNREADABLE)], ids=lambda value: str(value)[:60]
 )
 def test_media_cost_the_pixels_that_they_are_scaled_down_to_or_a_flat_amount(
     block: dict[str, Any], tokens: int

@@ -47,20 +47,13 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
     parts = Transcript.resumed("s", entries[:head], entries[first:], length=7, last_seq=7, turns_before=turns)
     whole, partly = transcript(TWO_TURNS).snapshot(), parts.snapshot()
     assert (len(parts), partly.gap, parts.turn_count) == (7, range(head, first), sum(e.human for e in entries))
-    for place in range(-7, 7):
-        if place % 7 in partly.gap:
+    parts_of_it = [slice(start, stop) for start in range(8) for stop in range(start, 8)]
+    for cut in (*parts_of_it, *(slice(place, place + 1) for place in range(-7, -1))):
+        if {*range(7)[cut]} & {*partly.gap}:
             with pytest.raises(NotLoaded):
-                partly[place]
+                partly[cut]
         else:
-            assert partly[place].seq == whole[place].seq
-            assert partly.find(partly[place].seq) is partly[place]
-    for start in range(8):
-        for stop in range(start, 8):
-            if set(range(start, stop)) & set(partly.gap):
-                with pytest.raises(NotLoaded):
-                    partly[start:stop]
-            else:
-                assert [e.seq for e in partly[start:stop]] == [e.seq for e in whole[start:stop]]
+            assert [partly.find(one.seq) for one in partly[cut]] == list(whole[cut])
     if parts.gap and len(entries) > first + 1:
         parts.replace(first + 1)
         assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading_count)

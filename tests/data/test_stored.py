@@ -10,18 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.stores import Checkable, Store, open_store
-from tests.data.stored import (
-    BACKENDS,
-    FORK,
-    PROVIDER,
-    SECRET,
-    SESSION,
-    SESSIONS,
-    VIEWS,
-    manager_of,
-    restored,
-    shown,
-)
+from tests.data.stored import BACKENDS, FORK, PROVIDER, SECRET, SESSION, SESSIONS, VIEWS, manager_of, restored, shown
 from tests.places import parameters
 from tests.stores.servers import postgres_is_there, redis_is_there
 

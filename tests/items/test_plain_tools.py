@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
-from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, tool_from_function
-from amplifier_context_core.kernel import mount_manager
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, hook, tool_from_function
 from amplifier_context_testing import mount_plan, session
 
 pytestmark = pytest.mark.kernel
@@ -95,22 +93,12 @@ async def test_a_result_of_the_form_of_an_item_is_not_one() -> None:
 
 
 async def test_an_item_that_a_hook_of_the_pool_refuses_stays_a_plain_result(caplog: pytest.LogCaptureFixture) -> None:
+    @hook(ContextPoolHook.BEFORE_ADD)
     async def refuse(pool: ContextPool, item: ContextItem[Any]) -> None:
         raise ValueError("no room for q3")
 
-    refusing: Any = refuse
-    refusing.type = ContextPoolHook.BEFORE_ADD
-
-    async def mount(coordinator: Any, config: Any = None) -> None:
-        manager = ContextManager()
-        manager.pool.hooks.append(refusing)
-        await mount_manager(coordinator, manager, "context-refusing")
-
-    plan = mount_plan("context-refusing", script=[{"calls": [{"tool": "fetch", "arguments": {}}]}, "Done."])
-    async with session(plan, modules={"context-refusing": mount}) as running:
-        tool = Plain("fetch", lambda: ContextItem("body", "d", "q3"))
-        await running.coordinator.mount("tools", tool, name=tool.name)
-        assert await running.execute("Go.") == "Done."
-        assert not running.coordinator.get_capability("context.pool")
+    manager, results = await called(Plain("fetch", lambda: ContextItem("body", "d", "q3")))
+    assert not manager.pool
+    assert "body" in results[0]
     assert "keeping the item of a tool's result failed (ValueError)" in caplog.text
     assert "q3" not in caplog.text
