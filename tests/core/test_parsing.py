@@ -41,9 +41,8 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
     lazy = MappingProxyType({"n": Level.HIGH})
     stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": lazy}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
-    assert {type(key) for key in stored} == {str}
-    values = (stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
-    assert [type(value) for value in values] == [str, list, dict, int]
+    values = (*stored, stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
+    assert [type(value) for value in values] == [str, str, str, str, list, dict, int]
     assert info.role == "user"
 
 

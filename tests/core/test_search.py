@@ -37,23 +37,11 @@ HISTORY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("query", "seqs"),
-    [
-        ("STALE", [4]),
-        ("src/loader.py", [2, 1]),
-        ("read_file", [2]),
-        ("ORDER-7731", [5]),
-        ("quagga", [5]),
-        ("gnu", [7]),
-        ("zebra", [6]),  # not nzebra: the letter of an escape is none of the word
-        ("cache", [4, 3]),
-        ("secret_thought", []),
-        ("  ?!,;  ", []),
-    ],
-)
-def test_an_entry_is_found_by_what_it_says_calls_or_returns(query: str, seqs: list[int]) -> None:
-    assert found(query, *HISTORY) == seqs
+def test_an_entry_is_found_by_what_it_says_calls_or_returns() -> None:
+    queries = {"STALE": [4], "src/loader.py": [2, 1], "read_file": [2], "cache": [4, 3], "secret_thought": []}
+    queries |= {"ORDER-7731": [5], "quagga": [5], "gnu": [7], "  ?!,;  ": []}
+    queries |= {"zebra": [6]}  # not nzebra: the letter of an escape is none of the word
+    assert {query: found(query, *HISTORY) for query in queries} == queries
 
 
 LONG_LOG = "\n".join(f"line {number} of the heron log" for number in range(3_000))
@@ -86,13 +74,10 @@ def test_what_says_more_of_the_query_comes_first(query: str, messages: list[Mess
 @pytest.mark.parametrize(
     ("text", "queries", "not_found"),
     [
-        ("stop the parsing: parser", ["stopped parsers"], []),
-        ("the café is closed", ["cafe"], []),
-        ("see configuration", ["conf"], []),
+        ("stop the parsing of a café: parser", ["stopped parsers", "cafe"], []),
+        ("a budget of a user, see configuration", ["what isn't the user's budget?", "conf"], []),
+        ("cancelled tries, stories", ["cancellation", "canceled", "cancelling", "cancels", "tried", "story"], []),
         ("the loader has a file", ["loader/cache.txt"], []),
-        ("a budget of a user", ["what isn't the user's budget?"], []),
-        ("the flight was cancelled", ["cancellation", "canceled", "cancelling", "cancels"], []),
-        ("tries and stories", ["tried", "story"], []),
         ("Look at src/auth/login.py please", ["src/auth/login.py", "login.py", "auth/login", "auth", "src/auth"], []),
         ("set user_id_42 to 7", ["user_id_42", "user_id", "42", "id_42"], []),
         ("call foo::bar(baz) and a@b.example", ["foo::bar", "baz", "a@b.example", "b.example"], []),
@@ -127,10 +112,7 @@ SPEAKERS = [
     ("小明的白鹭", user("[5月8日] 小明: 一只白鹭。"), user("王芳\uff1a小明有一只白鹭。")),
     ("what did Nora say of herons to Felix", user("Nora: a heron"), user("Felix: a heron")),
     ("Nora's herons", user("[8 May] Nora said, a heron"), user("[9 May] Felix said, a heron")),
-    *(
-        ("Nora's herons", user("a heron", name=name), user("a heron", name="Felix"))
-        for name in ("nora_smith", "@nora-2")
-    ),
+    ("Nora's herons", user("a heron", name="@nora-2"), user("a heron", name="Felix")),
     ("what did Nora say of herons", user("a heron", name="Nora Smith"), user("a heron")),
 ]
 
