@@ -38,19 +38,16 @@ class Id(str):
     __hash__ = str.__hash__
 
 
-def parallel(count: int, shape: str) -> list[Entry]:
-    """A message of many calls, and their results in the opposite order: a message each, or all in one."""
+def parallel(count: int) -> list[Entry]:
+    """A message of many calls, and their results in the opposite order: some a message each, the others in one."""
     ids = [Id(f"call_{number}") for number in range(count)]
-    back = [Id(id) for id in reversed(ids)]
     calls: list[Any] = [{"id": id, "tool": "read", "arguments": {}} for id in ids]
-    given: list[tuple[Message, MessageInfo]] = [
-        (says("", tool_calls=calls), MessageInfo("assistant", tuple(ids), (), False))
-    ]
-    if shape == "a message each":
-        given += [(result(id, "found " * 20), MessageInfo("tool", (), (id,), False)) for id in back]
-    else:
-        blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in back]
-        given.append((user(blocks), MessageInfo("user", (), tuple(back), False)))
+    given = [(says("", tool_calls=calls), MessageInfo("assistant", tuple(ids), (), False))]
+    back = [Id(id) for id in reversed(ids)]
+    each, rest = back[: count // 2], tuple(back[count // 2 :])
+    given += [(result(id, "found " * 20), MessageInfo("tool", (), (id,), False)) for id in each]
+    blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in rest]
+    given.append((user(blocks), MessageInfo("user", (), rest, False)))
     history = Transcript("s")
     for message, info in given:
         history.append(history.draft(message, info, 40, created="2026-01-01T00:00:00.000+00:00"))
@@ -78,9 +75,9 @@ WORK: dict[str, Callable[[Sequence[Entry], Round, Draft], object]] = {
 }
 
 
-def compared(count: int, shape: str, work: str) -> int:
+def compared(count: int, work: str) -> int:
     """How often call ids are compared when one round of so many calls is worked on."""
-    entries = parallel(count, shape)
+    entries = parallel(count)
     round_ = paired(entries)
     whole = segment_of(round_, rendered(round_).messages)
     Id.compared = 0
@@ -89,9 +86,8 @@ def compared(count: int, shape: str, work: str) -> int:
 
 
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("shape", ["a message each", "one message"])
-def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
-    few, many = compared(FEW, shape, work), compared(MANY, shape, work)
+def test_the_work_for_parallel_calls_grows_as_they_do(work: str) -> None:
+    few, many = compared(FEW, work), compared(MANY, work)
     assert many <= LINEAR * max(few, FEW)
 
 

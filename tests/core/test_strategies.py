@@ -15,7 +15,6 @@ from amplifier_context_core import (
     FitContextWindow,
     FoldRounds,
     Goal,
-    KeepImportant,
     PluginError,
     Strategy,
     SupersedeStaleReads,
@@ -26,8 +25,8 @@ from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fac
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter
-from tests.core.drafts import LONG, PINNED, digests, draft, score, talk
-from tests.messages import Message, call, result, says, system, user
+from tests.core.drafts import LONG, digests, draft, score, talk
+from tests.messages import Message, call, result, says, user
 
 
 class Keeps(Strategy):
@@ -80,11 +79,6 @@ def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round() -> None
     assert [m["tool_calls"][0]["id"] for m in done if m.get("tool_calls")] == ["c4", "c5", "last"]
     others = [m for m in messages if not m.get("tool_calls") and m["role"] != "tool"]
     assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == others
-
-
-def test_keeping_none_leaves_what_must_stay() -> None:
-    messages = [system("s"), user("task"), says("a"), user("b", metadata=PINNED)]
-    assert KeepImportant(score, keep=0).compact(messages) == [messages[0], messages[1], messages[3]]
 
 
 def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
