@@ -12,7 +12,9 @@ from amplifier_context_core.compaction.protected import Protection, mark_protect
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering.renderer import Renderer
+from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, recalled_size
+from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
+from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from tests.core.drafts import rounds, segments, transcript
 from tests.messages import Message, call, result, says, user
 
@@ -133,3 +135,12 @@ def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call
     assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
     without = folded(*before, result("late"), *work(5, 8), user("newest"))
     assert len([segment for segment in without if segment.state == "kept"]) == 2
+
+
+def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall_nothing() -> None:
+    def recalled(tokens: int, tool: str = RECALL_TOOL) -> RecalledSize:
+        asked = RenderedMessage(says(tool_calls=[{"id": "a", "tool": tool, "arguments": {}}]), 30, 1)
+        return recalled_size([asked, RenderedMessage(result("a"), tokens, 2)])
+
+    assert (recalled(ONE_LINE + 500), recalled(ONE_LINE - 6)) == (RecalledSize(1, 500), RecalledSize(1, 0))
+    assert recalled(900, "bash") == RecalledSize() == RecalledSize(0, 0)

@@ -5,10 +5,12 @@ import base64
 import struct
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import tiktoken.load
 
 from amplifier_context_core import (
     ConfigError,
@@ -82,6 +84,15 @@ async def test_a_session_downloads_nothing(monkeypatch: pytest.MonkeyPatch, capl
     assert asked == []
     (warning,) = caplog.records
     assert "pip install" in warning.getMessage()
+
+
+async def test_a_session_uses_what_tiktoken_has_in_its_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tiktoken.load, "read_file", lambda path: b"")
+    tiktoken.load.read_file_cached("https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken")
+    without_vocabulary(monkeypatch, lambda name: SimpleNamespace(encode_ordinary=list))
+    assert (await load_counter("cl100k_base")) is approx_token_counter
+    assert (await load_counter("o200k_base"))("abc") == 3
 
 
 @pytest.mark.parametrize(
