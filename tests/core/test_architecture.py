@@ -65,32 +65,21 @@ def module_name(package: str, path: Path) -> str:
 
 
 @cache
-def imported(package: str, path: Path, *, typing_too: bool = False) -> frozenset[str]:
-    """Return the modules that a file imports, by full name; with `typing_too` also under `if TYPE_CHECKING`."""
+def imported(package: str, path: Path) -> set[str]:
+    """Return the modules that a file imports, by full name: when it is loaded, when it is used, or for its types."""
     here = module_name(package, path).split(".")
     parent = here if path.name == "__init__.py" else here[:-1]
     found: set[str] = set()
-
-    def walk(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test) and not typing_too:
-                for other in child.orelse:
-                    walk(other)
-            elif isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
-            elif isinstance(child, ast.ImportFrom):
-                base = parent[: len(parent) - child.level + 1] if child.level else []
-                source = ".".join([*base, child.module] if child.module else base)
-                if child.module:  # `from . import x` names the package only because x is defined in it
-                    found.add(source)
-                if child.level or source.split(".")[0] in PACKAGES:
-                    names = (f"{source}.{alias.name}" for alias in child.names)
-                    found.update(name for name in names if name in MODULES)
-            else:
-                walk(child)
-
-    walk(parsed(path))
-    return frozenset(found)
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = parent[: len(parent) - node.level + 1] if node.level else []
+            source = ".".join([*base, node.module] if node.module else base)
+            if node.module:  # `from . import x` names the package only because x is defined in it
+                found.add(source)
+            found.update(name for alias in node.names if (name := f"{source}.{alias.name}") in MODULES)
+    return found
 
 
 MODULES = {module_name(package, path): (package, path) for package in PACKAGES for path in sources(PACKAGES[package])}
@@ -111,7 +100,7 @@ def test_imports_go_downward_only() -> None:
     wrong = [
         f"{short(name)} imports {short(other)}, which is in a higher layer"
         for name in sorted(set(CORE_MODULES) - {CORE})
-        for other in sorted(imported(CORE, CORE_MODULES[name], typing_too=True) & CORE_MODULES.keys() - {CORE})
+        for other in sorted(imported(CORE, CORE_MODULES[name]) & CORE_MODULES.keys() - {CORE})
         if RANK[place(other)] > RANK[place(name)]
     ]
     assert wrong == []
@@ -121,7 +110,7 @@ def test_no_import_closes_a_circle() -> None:
     """In no package, not even a lazy one."""
     graph: dict[str, set[str]] = {}
     for name, (package, path) in MODULES.items():
-        found = imported(package, path, typing_too=True)
+        found = imported(package, path)
         graph[name] = {one for one in found if one in MODULES and one != name and not name.startswith(f"{one}.")}
     TopologicalSorter(graph).prepare()  # raises an error that names the modules of a circle
 
@@ -129,27 +118,19 @@ def test_no_import_closes_a_circle() -> None:
 @pytest.mark.parametrize("package", sorted(PACKAGES))
 def test_of_the_other_packages_a_package_imports_core_alone(package: str) -> None:
     found = {name.split(".")[0] for path in sources(PACKAGES[package]) for name in imported(package, path)}
-    also = {
-        "amplifier_context_testing": "cli",
-        "amplifier_context_cli": "recall",
-        "amplifier_context_persistent": "recall",
-    }
-    assert found & PACKAGES.keys() <= {package, CORE, f"amplifier_context_{also.get(package)}"}
+    also = {"testing": "cli", "cli": "recall", "persistent": "recall"}.get(package.removeprefix("amplifier_context_"))
+    assert found & PACKAGES.keys() <= {package, CORE, f"amplifier_context_{also}"}
 
 
 # -- pure modules ------------------------------------------------------------------------------------------------------
-def pure_modules() -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for name, path in CORE_MODULES.items():
-        parts = name.split(".")
-        itself_and_folders = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
-        if any(PURE in (ast.get_docstring(parsed(CORE_MODULES[one])) or "") for one in itself_and_folders):
-            found[name] = path
-    return found
+def is_pure(name: str) -> bool:
+    """True if a module or its folder says so."""
+    above, _, _ = name.rpartition(".")
+    return PURE in (ast.get_docstring(parsed(CORE_MODULES[name])) or "") or (above != "" and is_pure(above))
 
 
 def test_a_pure_module_imports_neither_io_nor_clock_opens_nothing_and_waits_for_nothing() -> None:
-    pure = pure_modules()
+    pure = {name: path for name, path in CORE_MODULES.items() if is_pure(name)}
     assert "messages.parsing" in map(short, pure)
     found = [
         f"{short(name)} imports {one}"
