@@ -96,21 +96,6 @@ RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_0
 NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}} for number in range(9_000)], "large": 10**30}
 
 
-class WhereCounter:
-    """Counts by length, and notes how many characters it counted in the thread it was made in."""
-
-    exact = False
-
-    def __init__(self) -> None:
-        self._home = threading.get_ident()
-        self.here = 0
-
-    def __call__(self, text: str) -> int:
-        if threading.get_ident() == self._home:
-            self.here += len(text)
-        return -(-len(text) // 4)
-
-
 GIANTS: dict[str, Callable[[], list[Message]]] = {
     "records": lambda: [result("c0", RECORDS)],
     "deep": lambda: [result("c0", "[" * 300_000 + "]" * 300_000)],
@@ -122,13 +107,18 @@ GIANTS: dict[str, Callable[[], list[Message]]] = {
 
 @pytest.mark.parametrize("kind", GIANTS)
 async def test_giant_outputs_are_counted_and_rendered_off_the_event_loop(kind: str) -> None:
-    counter = WhereCounter()
+    here, home = [0], threading.get_ident()
+
+    def counter(text: str) -> int:
+        here[0] += len(text) * (threading.get_ident() == home)
+        return -(-len(text) // 4)
+
     manager = ContextManager(load_config({"max_tokens": 400_000, "output_share": 0.1}), counter=counter)
     outputs = GIANTS[kind]()
     for message in (user(), call(*(f"c{number}" for number in range(len(outputs)))), *outputs):
-        counter.here = 0
+        here[0] = 0
         await manager.add_message(message)
-        assert counter.here <= ON_LOOP
-    counter.here = 0
+        assert here[0] <= ON_LOOP
+    here[0] = 0
     assert len(await manager.get_messages_for_request()) == 2 + len(outputs)
-    assert counter.here <= ON_LOOP
+    assert here[0] <= ON_LOOP

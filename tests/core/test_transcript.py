@@ -38,6 +38,14 @@ def test_a_snapshot_reads_like_a_list() -> None:
             append_after[outside]
 
 
+def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
+    history = transcript(TWO_TURNS)
+    start = history.revision
+    for _ in range(200):
+        history.replace(0, list(history.snapshot()))
+    assert (history.unchanged_since(start), history.unchanged_since(history.revision - 5)) == (0, 6)
+
+
 @pytest.mark.parametrize(("head", "first"), [(2, 2), (2, 4), (2, 6), (3, 7)])
 def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(head: int, first: int) -> None:
     entries = list(transcript(TWO_TURNS).snapshot())
