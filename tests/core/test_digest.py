@@ -19,7 +19,6 @@ from amplifier_context_core.compaction.identifiers import identifiers, with_part
 from amplifier_context_core.compaction.rarity import rarities
 from amplifier_context_core.compaction.roots import root_of, with_full_paths
 from amplifier_context_core.messages.escapes import read_escapes
-from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from tests.core.drafts import digests
 from tests.messages import Message, call, result, says, user
@@ -47,14 +46,6 @@ def test_surrogates_and_control_characters_that_json_escapes_come_into_no_chapte
     (line,) = digests(call("a"), result("a", json.dumps({"stdout": text * 9})))
     assert '"Error: [31mred dlrow end &lt;/context_record>"' in line.text.replace('{"stdout": "', "")
     assert read_escapes('["a\\r\\nb\\rc \\u200d"]') == '["a\nb\nc \u200d"]'
-
-
-def test_a_chapter_is_a_record_in_the_role_of_the_user_that_no_human_wrote() -> None:
-    _, shown = chapter_of(digests(user("x"), says("y")), approx_token_counter, left_out=3)
-    message = shown.message
-    assert message["role"] == "user"
-    assert not parse_message(message)[1].human
-    assert re.fullmatch(rf"<{TAG}>\n.*m1 to m2.*; 3 rounds left out\].*\n</{TAG}>", message["content"], re.DOTALL)
 
 
 @pytest.mark.parametrize(

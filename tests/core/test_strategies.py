@@ -193,11 +193,3 @@ def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of
     assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
     assert not any(segment.is_human for segment in whole_again.segments)
     assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
-
-
-@pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(100), ClearToolOutputs(0)], ids=repr)
-def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strategy: Strategy) -> None:
-    made = draft(*talk(rounds=20))
-    done = strategy.apply(made, Goal(target=made.tokens * 3 // 4, budget=100_000))
-    assert done.tokens <= made.tokens * 3 // 4
-    assert done.segments[-12:] == made.segments[-12:]

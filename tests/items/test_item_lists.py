@@ -8,7 +8,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.items import ContextItem
 from tests.items.sessions import ANSWER, PROMPT, fetch, lists, note, run
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, shared_prefix, size, work
+from tests.messages import Message, shared_prefix, size
 
 
 async def with_report(manager: ContextManager | None = None) -> ContextManager:
@@ -81,18 +81,6 @@ async def test_a_list_that_two_requests_sent_or_a_host_hands_in_is_recorded_once
     assert len(lists(await ask(manager))) == 1
     await feed(manager, [ANSWER])
     assert len(lists(await manager.get_messages())) == 1
-
-
-async def test_of_several_lists_a_compaction_keeps_the_newest() -> None:
-    manager = await feed(new_manager(max_tokens=8_000), [PROMPT])
-    for number in range(4):
-        await answered(manager, 8_000)
-        await run(fetch, doc=f"q{number}")
-        await feed(manager, work(5, output=1_000)[1:])
-    await answered(manager, 8_000)
-    await manager.compact()
-    (listed,) = lists(await ask(manager, 8_000))
-    assert "[q3] report q3" in listed
 
 
 async def test_the_list_is_bounded_and_quoted_as_data() -> None:
