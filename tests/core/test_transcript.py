@@ -83,6 +83,11 @@ def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() ->
     assert not isinstance(other, Entry), "with the same id and arguments too: sessions reuse ids, so both may be stored"
 
 
+def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
+    first, second = (user("x", metadata={"timestamp": f"{year}-01-01T00:00:01.000+00:00"}) for year in (2026, 2027))
+    assert isinstance(aligned([first], [second])[0], Entry)
+
+
 def test_large_lists_are_aligned_too() -> None:
     many = [user(f"message {number % 700}") for number in range(3_000)]
     found = aligned(many, [*many[1_000:2_000], *many[2_500:], user("new")])
