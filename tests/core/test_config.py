@@ -18,6 +18,9 @@ def test_keys_of_the_replaced_modules_are_accepted_also_strictly(caplog: pytest.
         for key, value in REPLACED.items():
             load_config({key: value, "strict_config": True})
     assert caplog.records == []
+    with caplog.at_level(logging.INFO):  # those without meaning are named once, and the module that summarises
+        load_config({"storage_path": "x", "auto_save": True, "compaction_strategy": "summary"})
+    assert all(part in caplog.text for part in ("auto_save, ", "storage_path", "context-summary"))
 
 
 def test_the_contracts_spelling_of_the_threshold_is_understood_and_beside_it_ours_counts_in_any_order() -> None:
