@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript import query as query_module
+from amplifier_context_core.transcript.matching_lines import excerpts, words_of
 from amplifier_context_core.transcript.query import Query, fold, names, root
 from amplifier_context_core.transcript.question_hints import asked_dates, asked_role, speaker_label
 from amplifier_context_core.transcript.search import ScanIndex
@@ -130,6 +131,11 @@ def test_the_message_of_the_day_that_is_asked_for_comes_first() -> None:
     queries = {"the heron on May 4th": 2, "the heron on 3 May 2026": 1, "heron 2025-05": 3}
     for query, first in queries.items():
         assert ScanIndex().search(history, query, 1) == [history[first - 1]]
+
+
+def test_the_line_with_a_form_of_the_word_is_better_than_one_with_some_of_its_letters() -> None:
+    for query, line in (("tried", "we try it"), ("cafe", "the café is closed"), ("=>", "a => b")):
+        assert excerpts(["a string of trivia", line, "a calf = b"], words_of(query), 1) == [(2, line)]
 
 
 TEXTS = "a\u03a3\u03c3\u0391é\u0301e\u0327 \n.'\u2019漢字かが\u3099\uff8a\uff9f각\u1100\u1161\u11a8ÅİßÀ\u0345B1_/"
