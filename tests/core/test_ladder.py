@@ -179,7 +179,6 @@ def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, ca
     without = reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
     assert done.draft == without.draft
     assert [name for name, _ in done.skipped] == [name]
-    assert without.skipped == ()
     assert "words of a message" not in f"{done.skipped}{caplog.text}"
 
 
