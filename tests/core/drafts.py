@@ -1,7 +1,5 @@
 """Transcripts, rounds, drafts and rendered views made of plain messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The architecture, read from the imports: they go one way, pure rooms are pure, no file hides another module."""
 
-from __future__ import annotations
-
 import ast
 import importlib.metadata
 import subprocess

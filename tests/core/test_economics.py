@@ -1,9 +1,6 @@
 """What a request may cost: its budget, what providers report and correct, and when they write a prefix again."""
 
-from __future__ import annotations
-
 import random
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from types import SimpleNamespace
@@ -18,32 +15,21 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import load_config
 from amplifier_context_core.economics.budget import Budget, budget_for, model_of, name_of, prices_of, provider_window
-from amplifier_context_core.economics.cold_cache import (
-    UNKNOWN_TTL,
-    Pause,
-    PrefixBreak,
-    default_ttl,
-    pause_of,
-    rewrites_all,
-)
+from amplifier_context_core.economics.cold_cache import Pause, pause_of, rewrites_all
 from amplifier_context_core.economics.meter import Meter, Prices
 from amplifier_context_core.errors import ConfigError
-from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.messages.timestamps import seconds_of
-from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.messages.usage import Usage, measured, usage_of
-from amplifier_context_core.outgoing.prefix import RequestPrefix
-from amplifier_context_core.rendering.renderer import RenderedMessage
-from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.candidate import ViewRequest
-from amplifier_context_core.view.sent_view import SentViews
-from tests.managers import new_manager
+from amplifier_context_core.transcript.transcript import Snapshot
+from tests.core.drafts import transcript
 from tests.messages import result, says, user
 
 
 def provider(window: Any = None, answer: Any = None, **more: Any) -> Any:
     defaults = {"context_window": window, "max_output_tokens": answer, **more}
     return SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=defaults))
+
+
+MODEL = {"id": "m", "display_name": "M", "context_window": 1_000, "max_output_tokens": 10}
 
 
 def budget(**settings: Any) -> Budget:
@@ -71,68 +57,39 @@ def test_a_budget_is_the_callers_else_the_providers_else_the_configs_and_a_confi
     assert budget(**settings) == expected
 
 
-@pytest.mark.parametrize("bad", [0, True, 5.5, "100"], ids=repr)
-def test_an_impossible_explicit_budget_is_an_error_that_says_so(bad: Any) -> None:
-    with pytest.raises(ConfigError, match="token_budget: must be at least 1 token") as caught:
-        budget(token_budget=bad)
-    assert repr(bad) in str(caught.value)
+def test_an_impossible_explicit_budget_is_an_error_that_says_so() -> None:
+    for bad in (0, True, 5.5, "100"):
+        with pytest.raises(ConfigError, match=f"token_budget: must be at least 1 token.*{bad!r}"):
+            budget(token_budget=bad)
 
 
-@pytest.mark.parametrize(
-    "window",
-    [0, True, "128000", float("inf"), 0.5, 10**9, 10**400, MagicMock()],
-    ids=lambda value: str(value)[:20] if isinstance(value, (int, float)) else type(value).__name__,
-)
-def test_a_window_that_makes_no_sense_is_none(window: Any) -> None:
-    assert provider_window(provider(window), 1.0, 1_000) is None
-    assert budget(provider=provider(window)) == budget()
-
-
-@pytest.mark.parametrize(
-    ("window", "answer", "found"),
-    [
-        *((100_000, odd, 99_000) for odd in (None, 0, -8_000, "8000", float("nan"), 10**400)),  # nothing is kept free
-        *((8_192, 8_192, 4_096), (500, None, 250), (1, None, 1)),  # all of it may be answered: half is kept free
-    ],
-    ids=lambda value: str(value)[:20],
-)
-def test_as_much_is_kept_free_as_the_longest_answer_has_if_it_makes_sense(window: int, answer: Any, found: int) -> None:
-    assert provider_window(provider(window, answer), 1.0, 1_000) == found
+def test_a_window_that_makes_no_sense_is_none_and_as_much_is_kept_free_as_a_sensible_longest_answer() -> None:
+    for window in (0, True, "128000", float("inf"), 0.5, 10**9, 10**400, MagicMock()):
+        assert provider_window(provider(window), 1.0, 1_000) is None
+    for odd in (None, 0, -8_000, "8000", float("nan"), 10**400):
+        assert provider_window(provider(100_000, odd), 1.0, 1_000) == 99_000
+    for window, answer, found in ((8_192, 8_192, 4_096), (500, None, 250), (1, None, 1)):
+        assert provider_window(provider(window, answer), 1.0, 1_000) == found, "half is kept free"
 
 
 class Unreadable(dict[str, Any]):
-    """A mapping that cannot be read."""
+    """A mapping or provider of which every question is an error."""
 
     def get(self, key: str, default: Any = None) -> Any:
-        raise RuntimeError(key)
-
-    def __bool__(self) -> bool:
-        raise RuntimeError("bool")
-
-
-class Raising:
-    """Every question is an error."""
-
-    def __getattr__(self, name: str) -> Any:
         raise RuntimeError("not connected")
 
+    __bool__ = __getattr__ = get
 
-class AsyncInfo:
-    async def get_info(self) -> Any:
-        return SimpleNamespace(defaults={"context_window": 5})
 
-    async def get_model_info(self) -> Any:
-        return {"context_window": 5}
+async def later() -> Any:
+    return {"context_window": 5}
 
 
 @pytest.mark.parametrize(
     "odd",
     [
-        object(),
-        Raising(),
-        AsyncInfo(),
-        MagicMock(),
-        SimpleNamespace(get_info=5, get_model_info="x"),
+        *(object(), Unreadable(), MagicMock(), SimpleNamespace(get_info=5, get_model_info="x")),
+        SimpleNamespace(get_info=later, get_model_info=later),
         SimpleNamespace(get_info=lambda: SimpleNamespace(defaults=None)),
         *(
             SimpleNamespace(get_model_info=lambda info=info: info, get_info=lambda info=info: info)
@@ -146,60 +103,38 @@ def test_a_provider_that_lacks_raises_or_talks_nonsense_falls_back(odd: Any) -> 
     assert (model_of(odd), prices_of(odd), name_of(odd)) == (None, None, "")
 
 
-def test_what_is_known_of_the_model_comes_before_the_defaults() -> None:
+def test_what_is_known_of_the_model_comes_before_the_defaults_and_names_are_found_where_they_are() -> None:
     both = provider(100_000)
     known = (SimpleNamespace(context_window=50_000, max_output_tokens=0), {"context_window": 60_000})
     for info, window in ((known[0], 50_000), (known[1], 60_000), ({"context_window": 0}, 100_000)):
         both.get_model_info = lambda info=info: info
         assert provider_window(both, 1.0, 0) == window
-
-
-def test_the_model_and_the_name_of_a_provider_are_found_where_it_says_them() -> None:
     named = (provider(1, model="a"), provider(1, default_model="b"), SimpleNamespace(default_model="c"), None)
     assert [model_of(one) for one in named] == ["a", "b", "c", None]
-    assert [name_of(one) for one in (SimpleNamespace(name="anthropic"), None)] == ["anthropic", ""]
+    assert name_of(SimpleNamespace(name="anthropic")) == "anthropic"
 
 
-def priced(**prices: Any) -> object:
-    """A provider whose model has prices, as the kernel names them: US dollars for a million tokens."""
-    pricing = Pricing(**{"input_per_million": 4.0, "output_per_million": 20.0, **prices})
-    info = ModelInfo(id="m", display_name="M", context_window=1_000, max_output_tokens=10, pricing=pricing)
-    return SimpleNamespace(name="anthropic", default_model="m", get_model_info=lambda: info)
+def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_ones_are_none() -> None:
+    def priced(read: Any, write: Any = None, plain: float = 4.0) -> Prices | None:
+        pricing = {"input_per_million": plain, "cache_read_per_million": read, "cache_write_per_million": write}
+        infos: list[Any] = [{"pricing": pricing}]
+        if not isinstance(write, str):
+            infos.append(ModelInfo(**MODEL, pricing=Pricing(**pricing, output_per_million=20.0)))
+        (found,) = {prices_of(SimpleNamespace(get_model_info=lambda info=info: info)) for info in infos}
+        return found
 
-
-MAPPING = {"input_per_million": 2, "cache_read_per_million": 0.2, "cache_write_per_million": "2.5"}
-
-
-@pytest.mark.parametrize(
-    ("asked", "found"),
-    [
-        (priced(cache_read_per_million=0.2, cache_write_per_million=5.0), Prices(0.05, 1.25)),
-        (priced(cache_read_per_million=1.0), Prices(0.25, 1.0)),  # without a price for writes these cost nothing extra
-        (SimpleNamespace(get_model_info=lambda: {"pricing": MAPPING}), Prices(0.1, 1.0)),
-        (priced(), None),  # the kernel knows of no cache
-        (priced(cache_read_per_million=0.0), None),
-        (priced(cache_read_per_million=5.0), None),  # dearer than a plain token
-        (priced(cache_read_per_million=0.4, cache_write_per_million=0.1), None),
-        (priced(cache_read_per_million=1e-320), None),  # the threshold would divide by it
-        (priced(cache_read_per_million=0.4, input_per_million=float("inf")), None),
-    ],
-)
-def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_ones_are_none(
-    asked: object, found: Prices | None
-) -> None:
-    assert prices_of(asked) == found
+    assert [priced(0.2, 5.0), priced(1.0)] == [Prices(0.05, 1.25), Prices(0.25, 1.0)]
+    assert priced(0.4, "5") == Prices(0.1, 1.0)
+    for impossible in (None, 0.0, 5.0, 1e-320):  # dearer than a plain token; the threshold would divide by the last
+        assert priced(impossible) is None
+    assert priced(0.4, 0.1) is priced(0.4, plain=float("inf")) is None
 
 
 # -- usage: under the names of any provider ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("data", "usage"),
     [
-        (
-            {"input_tokens": 5, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 1},
-            Usage(5, 2, 3, 1),
-        ),
+        ({"input_tokens": 5, "cache_read_tokens": 3, "cache_write_tokens": 1}, Usage(5, 0, 3, 1)),
         ({"prompt_tokens": 5, "completion_tokens": 2}, Usage(5, 2)),
         ({"input": 5, "output": 2}, Usage(5, 2)),
         ({"input_tokens": 5, "cache_read_input_tokens": 3, "cache_creation_input_tokens": 1}, Usage(5, 0, 3, 1)),
@@ -207,16 +142,10 @@ def test_prices_of_cached_tokens_are_read_from_the_model_info_and_impossible_one
         ({"input_tokens": None, "prompt_tokens": 7}, Usage(7)),
         ({"input_tokens": 5, "cost_usd": "0.10"}, Usage(5, cost_usd="0.10")),
         ({"input_tokens": 5, "cost_usd": Decimal("0.047")}, Usage(5, cost_usd="0.047")),
-        *[
-            ({"input_tokens": 5, "cost_usd": cost}, Usage(5))
-            for cost in (0.1, True, None, "", "-1", "NaN", "1e999", f"0.{'1' * 60}")
-        ],
+        *(({"input_tokens": 5, "cost_usd": cost}, Usage(5)) for cost in (0.1, True, "", "-1", "NaN", f"0.{'1' * 60}")),
         ({"input_tokens": 0}, Usage(0)),
-        ({"output_tokens": 2}, None),
-        ({"input_tokens": -5}, None),
-        ({"input_tokens": 10**400}, None),
         ({"input_tokens": 5, "cache_read_tokens": 10**400}, Usage(5)),
-        ({"input_tokens": True}, None),
+        *((odd, None) for odd in ({"output_tokens": 2}, {"input_tokens": -5}, {"input_tokens": 10**400})),
         ("Usage(input_tokens=5, output_tokens=2)", None),
     ],
     ids=str,
@@ -227,8 +156,6 @@ def test_usage_is_read_in_every_spelling_and_text_is_none(data: Any, usage: Usag
 
 
 # -- the meter: what a provider reports corrects what we count, within bounds ------------------------------------------
-
-
 OPENAI, ANTHROPIC = ("openai", "gpt-5"), ("anthropic", "claude")
 
 
@@ -288,19 +215,13 @@ def test_no_reports_whatever_they_say_lead_it_out_of_its_bounds(seed: int) -> No
 
 
 # -- when a provider writes a prefix again -----------------------------------------------------------------------------
-
-
-START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
-
-
 def history(*timed: tuple[dict[str, Any], float | str]) -> Snapshot:
     """A history of messages, each with its time: seconds since the start, or as written."""
-    made = Transcript("s")
-    for raw, at in timed:
-        message, info = parse_message(raw)
-        stamp = at if isinstance(at, str) else (START + timedelta(seconds=at)).isoformat(timespec="milliseconds")
-        made.append(made.draft(message, info, 1, created=stamp))
-    return made.snapshot()
+    start = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+    stamps = [at if isinstance(at, str) else (start + timedelta(seconds=at)).isoformat() for _, at in timed]
+    entries = transcript(message for message, _ in timed).snapshot()
+    timed_entries = [one._replace(created=at, completed=at) for one, at in zip(entries, stamps, strict=True)]
+    return Snapshot(timed_entries, len(timed_entries), 0)
 
 
 def test_a_pause_is_the_time_from_the_newest_answer_to_the_newest_message() -> None:
@@ -319,48 +240,8 @@ def test_no_pause_is_negative_whatever_is_written_as_a_time(talk: list[tuple[boo
     assert pause.seconds == 0 or len([at for _, at in talk if isinstance(at, float)]) > 1
 
 
-@pytest.mark.parametrize(("stamp", "seconds"), [(".500+00:00", 10.5), ("", 10.0), ("Z", 10.0), ("+01:00", -3_590.0)])
-def test_times_are_read_with_and_without_an_offset(stamp: str, seconds: float) -> None:
-    assert seconds_of(f"1970-01-01T00:00:10{stamp}") == seconds
-
-
-def test_each_provider_keeps_a_prefix_for_its_own_time() -> None:
-    for key in (("anthropic", "claude-opus-5-5"), ("github-copilot", "claude-sonnet-5")):
-        assert default_ttl(key) == 300
-    assert default_ttl(("openai", "gpt-5.6")) == 1_800
-    assert default_ttl(("gemini", "gemini-3-pro")) == 86_400
-    assert default_ttl(("some_vendor", "something")) == UNKNOWN_TTL
-
-
-OTHERS = ["gpt-5.5", "gpt-35-turbo", "gpt-" + "9" * 5_000]  # the second is Azure's name of GPT-3.5
-
-
 def test_new_models_of_openai_write_a_changed_prefix_as_a_whole() -> None:
     assert all(rewrites_all(("openai", model)) for model in ("gpt-5.6", "gpt-5.6-luna", ""))
-    assert not any(rewrites_all(("azure-openai", model)) for model in OTHERS)
-    assert not any(rewrites_all(key) for key in (("openai", "gpt-5.5"), ("anthropic", "claude-opus-5"), ("", "")))
-
-
-async def test_a_change_that_makes_the_provider_write_all_again_is_known_before_the_request() -> None:
-    """The hook for what may be put into a view when that costs nothing extra."""
-    manager = new_manager(cache_ttl=300)
-    await manager.add_message({"role": "user", "content": "Do it."})
-    compactor, key = manager.compactor, ("anthropic", "m")
-    limits = compactor.limits(1_000, key)
-    paused = pause_of(history((says("a"), 0), (user("on"), 301)))
-    of_ttl = (replace(limits, cache_ttl=ttl) for ttl in (300, 301, 0))
-    requests = [ViewRequest(each, RequestPrefix(), (), approx_token_counter) for each in of_ttl]
-    assert [SentViews().break_before(each, paused) for each in requests] == [PrefixBreak.COLD, None, None]
-
-    def reason(key: tuple[str, str] = key, system: str = "", **tools: object) -> PrefixBreak | None:
-        prompt = [RenderedMessage({"role": "system", "content": system}, 1)] if system else []
-        prefix = RequestPrefix.of(key, tools, prompt)
-        request = ViewRequest(compactor.limits(1_000, key), prefix, tuple(prompt), approx_token_counter)
-        return compactor.sent.break_before(request, Pause())
-
-    assert reason() is None, "before the first request nothing is known"
-    await manager.get_messages_for_request(1_000, SimpleNamespace(name="anthropic", default_model="m"))
-    assert reason() is None
-    assert reason(("openai", "m")) is PrefixBreak.PROVIDER_CHANGE
-    assert reason(system="Another.") is PrefixBreak.SYSTEM_PROMPT
-    assert reason(read=SimpleNamespace(name="read")) is PrefixBreak.TOOLS
+    others = ("gpt-5.5", "gpt-35-turbo", "gpt-" + "9" * 5_000)  # the second is Azure's name of GPT-3.5
+    assert not any(rewrites_all(("azure-openai", model)) for model in others)
+    assert not any(rewrites_all(key) for key in (("anthropic", "claude-opus-5"), ("", "")))

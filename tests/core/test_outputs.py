@@ -1,7 +1,5 @@
 """Outputs: shown as tables, with fewer line numbers, clipped, by a short form, or described where too large."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,18 +1,16 @@
 """Reading messages: every shape comes back as it went in, bad input is refused by its field, authors are known."""
 
-from __future__ import annotations
-
 import enum
 import json
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from amplifier_context_core.errors import InvalidMessage
-from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text, is_carrier
+from amplifier_context_core.messages.carriers import can_read, carried_items, carried_text
 from amplifier_context_core.messages.hashing import content_hash
 from amplifier_context_core.messages.parsing import (
     MAX_DEPTH,
@@ -24,9 +22,8 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
-from amplifier_context_core.messages.reminders import is_of_a_program, lineages_of
 from amplifier_context_core.messages.tokens import count_message_tokens
-from tests.messages import IMAGE, block, result, says, user
+from tests.messages import IMAGE, Message, block, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
@@ -41,21 +38,11 @@ def test_mappings_tuples_and_subclasses_become_plain_json() -> None:
     class Level(enum.IntEnum):
         HIGH = 3
 
-    class Lazy(Mapping[str, Any]):
-        def __getitem__(self, key: str) -> Any:
-            return {"n": Level.HIGH}[key]
-
-        def __iter__(self) -> Iterator[str]:
-            return iter(["n"])
-
-        def __len__(self) -> int:
-            return 1
-
-    stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": Lazy()}))
+    lazy = MappingProxyType({"n": Level.HIGH})
+    stored, info = parse_message(OrderedDict({"role": Role.USER, Key.CONTENT: (block("x"),), "metadata": lazy}))
     assert stored == {"role": "user", "content": [block("x")], "metadata": {"n": 3}}
-    assert {type(key) for key in stored} == {str}
-    values = (stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
-    assert [type(value) for value in values] == [str, list, dict, int]
+    values = (*stored, stored["role"], stored["content"], stored["metadata"], stored["metadata"]["n"])
+    assert [type(value) for value in values] == [str, str, str, str, list, dict, int]
     assert info.role == "user"
 
 
@@ -66,17 +53,15 @@ SECRET = "hunter2-SECRET"
     ("message", "field"),
     [
         *((bad, "message") for bad in (None, SECRET, {5: SECRET, "role": "user"})),
-        *((bad, "role") for bad in ({}, {"content": SECRET}, {"role": SECRET, "content": SECRET})),
-        *((user(bad), "content") for bad in (5, {"text": SECRET})),
+        *((bad, "role") for bad in ({"content": SECRET}, {"role": SECRET, "content": SECRET})),
+        (user({"text": SECRET}), "content"),
         (user([block("x"), SECRET]), "content[1]"),
         (user([{"text": SECRET}]), "content[0].type"),
         (says([{"type": "tool_use", "name": "f", "input": {"password": SECRET}}]), "content[0].id"),
-        (user([{"type": "tool_result", "content": SECRET}]), "content[0].tool_call_id"),
         (user([{"type": "tool_result", "tool_use_id": 7, "content": SECRET}]), "content[0].tool_call_id"),
         ({"role": "tool", "content": SECRET, "tool_call_id": ""}, "tool_call_id"),
         (says(SECRET, tool_calls={}), "tool_calls"),
-        *((says("x", tool_calls=[bad]), "tool_calls[0]") for bad in (None, SECRET)),
-        (says("x", tool_calls=[{"function": {"arguments": SECRET}}]), "tool_calls[0].id"),
+        (says("x", tool_calls=[SECRET]), "tool_calls[0]"),
         (says("x", tool_calls=[{"id": "a"}, {"function": {"name": "f"}}]), "tool_calls[1].id"),
         (user(SECRET, metadata=SECRET), "metadata"),
         (user(SECRET, metadata={"a": [1, {"b": SECRET.encode()}]}), "metadata.a[1].b"),
@@ -105,45 +90,30 @@ def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
 
 
 def test_calls_are_read_in_every_spelling() -> None:
-    arguments = {"path": "a"}
-    for message in (
-        says(None, tool_calls=[{"id": "x", "type": "function", "function": {"name": "read", "arguments": arguments}}]),
-        says(None, tool_calls=[{"id": "x", "tool": "read", "arguments": arguments}]),
-        says(None, tool_calls=[{"id": "x", "name": "read", "arguments": arguments}]),
-        says(None, tool_calls=[{"id": "x", "name": "read", "input": arguments}]),
-        says([{"type": "tool_call", "id": "x", "name": "read", "input": arguments}]),
-        says([{"type": "tool_use", "id": "x", "name": "read", "input": arguments}]),
-    ):
+    read, given = {"id": "x", "name": "read", "input": {"path": "a"}}, {"id": "x", "arguments": {"path": "a"}}
+    function = {"id": "x", "type": "function", "function": {"name": "read", "arguments": {"path": "a"}}}
+    listed = [function, {**given, "tool": "read"}, {**given, "name": "read"}, read]
+    blocks = [{"type": kind, **read} for kind in ("tool_call", "tool_use")]
+    for message in (*(says(None, tool_calls=[one]) for one in listed), *(says([one]) for one in blocks)):
         (found,) = calls_of(message)
-        assert (found.id, found.name, found.arguments) == ("x", "read", arguments)
-    blocks = [
-        {"type": "tool_call", "id": "x", "name": "read", "input": {}},
-        {"type": "tool_use", "id": "y", "name": "w"},
-    ]
-    twice = says(blocks, tool_calls=[{"id": "x", "tool": "read", "arguments": {}}])
+        assert (found.id, found.name, found.arguments) == ("x", "read", {"path": "a"})
+    twice = says([blocks[0], {"type": "tool_use", "id": "y", "name": "w"}], tool_calls=[listed[1]])
     assert parse_message(twice)[1].call_ids == ("x", "y"), "stated in a block and in the list it is one call"
 
 
 @pytest.mark.parametrize(
     ("message", "human"),
     [
-        (user("Hi."), True),
         (user([IMAGE]), True),
         (user(None), True),
         (user("Hi.", metadata={"ephemeral": "yes"}), True),
         (user(f"{REMINDER} Go."), True),
-        (user(f"Go. {REMINDER}"), True),
         (user("<system-reminder>never closed"), True),
         (user("<system-reminder>" * 100_000), True),  # no quadratic search: that would take minutes
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block("And now?")]), True),
-        ({"role": "system", "content": "Hi."}, False),
-        (result("a"), False),
-        (user("Hi.", metadata={"ephemeral": True}), False),
-        (user("Hi.", metadata={"source": "hook"}), False),
-        (user("Hi.", metadata={"source": "context-compaction"}), False),
+        *((message, False) for message in (system(), result("a"), user("Hi.", metadata={"ephemeral": True}))),
+        *((user("Hi.", metadata={"source": source}), False) for source in ("hook", "context-compaction")),
         (user(f"\n {REMINDER}\n{REMINDER} "), False),
-        (user([block(REMINDER), block(REMINDER)]), False),
-        (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}]), False),
         (user([{"type": "tool_result", "tool_use_id": "a", "content": "x"}, block(REMINDER)]), False),
         (user(None, tool_calls=[{"id": "a", "tool": "f"}]), False),
     ],
@@ -170,10 +140,9 @@ def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinkin
     assert (result_text({"exit": 0}), result_text([block("x")])) == ('{"exit":0}', "x")
 
 
-@pytest.mark.parametrize("number", [2**64 - 1, 2**64, -(2**63) - 1, 10**30])
-def test_integers_past_64_bits_in_arguments_stay_exact(number: int) -> None:
-    text = json.dumps({"ids": [{"id": number}], "share": 0.5})
-    assert arguments_of(Call("c1", "count", text)) == {"ids": [{"id": number}], "share": 0.5}
+def test_integers_past_64_bits_in_arguments_stay_exact() -> None:
+    arguments = {"ids": [{"id": 2**64 - 1}, 2**64, -(2**63) - 1, 10**30], "share": 0.5}
+    assert arguments_of(Call("c1", "count", json.dumps(arguments))) == arguments
 
 
 def test_another_content_has_another_hash() -> None:
@@ -184,112 +153,27 @@ def test_another_content_has_another_hash() -> None:
     assert content_hash(user("x")) not in map(content_hash, others)
 
 
-# -- what hosts and hooks put into a conversation ----------------------------------------------------------------------
-
-
-KEPT = {"ephemeral": True, "persisted": True}
-
-
-def reminder(source: str = "") -> str:
-    attribute = f' source="{source}"' if source else ""
-    return f"<system-reminder{attribute}>three todos</system-reminder>"
-
-
-def envelope(*sources: str) -> str:
-    inner = "\n".join(reminder(source) for source in sources)
-    return f"<system-reminders>\nFrom hooks, not from a person.\n{inner}\n</system-reminders>"
-
-
-@pytest.mark.parametrize(
-    ("role", "metadata", "text", "lineages"),
-    [
-        ("user", KEPT, envelope("todo", "status"), {"reminder todo", "reminder status"}),
-        ("user", KEPT, reminder(), {"reminder"}),
-        ("user", KEPT, f'<system-reminder {"x" * 880} source="a">b</system-reminder>', {"reminder a"}),
-        ("user", KEPT, f'<system-reminder {"x" * 920} source="a">b</system-reminder>', {"reminder"}),
-        ("user", KEPT, "no reminder at all", set()),
-        ("user", {"ephemeral": True}, reminder("todo"), set()),
-        ("user", {"source": "hook", "hook_name": "lint"}, "x", {"hook lint"}),
-        ("user", {"hook_name": "lint"}, "x", set()),
-        ("system", {"hook_name": "lint"}, "x", {"hook lint"}),
-        ("system", {"hook_name": "unknown"}, "x", set()),
-        ("system", {"hook_name": 5}, "x", set()),
-        ("assistant", {"hook_name": "lint", "source": "hook"}, "x", set()),
-    ],
-)
-def test_a_newer_text_with_the_same_sources_replaces_a_reminder(
-    role: str, metadata: dict[str, Any], text: str, lineages: set[str]
-) -> None:
-    assert lineages_of(role, metadata, text) == lineages
-
-
-@pytest.mark.parametrize(
-    ("text", "is_of_one"),
-    [
-        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
-        ("<task-notification>done</task-notification> Look at it.", False),
-        ("[Request interrupted by user for tool use]", True),
-        ("[Request interrupted by user] Stop.", False),
-        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
-        ("Is this session being continued from a previous conversation that ran out of context.", False),
-    ],
-)
-def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
-    assert is_of_a_program(text) == is_of_one
-
-
 # -- carriers of a provider's own compaction ---------------------------------------------------------------------------
+def carrier(vendor: str, state: Any) -> Message:
+    return user("Native compacted conversation.", metadata={"ephemeral": True, f"{vendor}:compaction": state})
 
 
-LABEL = "Native compacted conversation."
-OPUS = "claude-opus-5"
-
-
-def anthropic(model: Any = OPUS, content: Any = "We fixed the loader.", **more: Any) -> dict[str, Any]:
-    block = {"type": "compaction", "content": content, "signature": "c2ln"}
-    state = {"version": 1, "model": model, "block": block, **more}
-    return user(LABEL, metadata={"ephemeral": True, "persisted": True, "anthropic:compaction": state})
-
-
-def openai(model: Any = "gpt-5.6", **more: Any) -> dict[str, Any]:
+def test_a_carrier_is_counted_by_what_is_in_it_and_read_where_it_is_not_sealed_by_the_model_that_made_it() -> None:
+    block = {"type": "compaction", "content": "We fixed the loader. " * 99, "signature": "c2ln"}
+    anthropic = carrier("anthropic", {"version": 1, "model": "claude-opus-5", "block": block})
     person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
-    state = {"version": 1, "model": model, "output": [person, {"type": "compaction", "encrypted_content": "x" * 400}]}
-    return user(LABEL, metadata={"openai:compaction": {**state, **more}})
-
-
-@pytest.mark.parametrize(
-    ("carrier", "provider", "model", "reads"),
-    [
-        (anthropic(), "anthropic", OPUS, True),
-        (anthropic(), "Anthropic-2", OPUS, True),
-        (anthropic(), "", "", True),
-        (anthropic(), "anthropic", "claude-opus-4-8", False),
-        (anthropic(), "github-copilot", OPUS, False),
-        (openai(), "openai", "gpt-5.6", True),
-        (openai(), "openai", "gpt-5.5", False),
-        (anthropic(content=""), "anthropic", OPUS, False),
-        (anthropic(version=2, block=None), "anthropic", OPUS, True),
-        (openai(output=[{"type": "message"}]), "openai", "gpt-5.6", False),
-        (user(LABEL, metadata={"openai:compaction": 7}), "", "", False),
-    ],
-)
-def test_only_the_model_that_made_a_compaction_reads_it(
-    carrier: dict[str, Any], provider: str, model: str, reads: bool
-) -> None:
-    assert is_carrier(carrier)
-    assert can_read(carrier, provider, model) is reads
-
-
-def test_a_carrier_is_counted_by_what_is_in_it_and_not_by_its_label() -> None:
-    small, large = anthropic(content="word " * 10), anthropic(content="word " * 1_000)
-    assert count_message_tokens(large) - count_message_tokens(small) > 900
-    assert count_message_tokens({**small, "content": LABEL * 100}) == count_message_tokens(small)
-    assert count_message_tokens(openai()) > count_message_tokens(openai(output=[{"type": "compaction"}]))
-    assert count_message_tokens(user(LABEL, metadata={"openai:compaction": 7})) == count_message_tokens(user(LABEL))
-
-
-def test_the_words_that_are_not_sealed_are_read_from_it() -> None:
-    assert carried_text(anthropic()) == "We fixed the loader."
-    assert carried_text(openai()) == "Fix the loader."
-    assert carried_items(user(LABEL, metadata={"openai:compaction": {"version": 2, "output": 7}})) == []
-    assert carried_text(anthropic(version=2, block={"type": "other"})) == ""
+    sealed = {"type": "compaction", "encrypted_content": "x" * 4_000}
+    openai = carrier("openai", {"version": 1, "model": "gpt-5.6", "output": [person, sealed]})
+    odd = carrier("openai", 7)
+    assert count_message_tokens(odd) == count_message_tokens(user(odd["content"]))
+    assert all(count_message_tokens(one) > count_message_tokens(odd) + 400 for one in (anthropic, openai))
+    assert [carried_text(one) for one in (anthropic, openai, odd)] == [block["content"], "Fix the loader.", ""]
+    assert carried_items(odd) == []
+    assert can_read(anthropic, "Anthropic-2", "claude-opus-5")
+    assert can_read(openai, "openai", "gpt-5.6")
+    for provider, model in (
+        ("anthropic", "claude-opus-4-8"),
+        ("github-copilot", "claude-opus-5"),
+        ("openai", "gpt-5.5"),
+    ):
+        assert not any(can_read(one, provider, model) for one in (anthropic, openai, odd))

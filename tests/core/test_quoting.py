@@ -1,7 +1,5 @@
 """The tags around quotations: nothing quoted closes them, forges some, or seems to, and no clip takes them away."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from itertools import product
@@ -33,29 +31,16 @@ SPELLINGS = {
     "full width": lambda name: name.translate(FULL_WIDTH),
     "bold": lambda name: "".join(chr(0x1D41A + ord(c) - 97) if c.isalpha() else c for c in name),
     "Cyrillic": lambda name: name.translate(str.maketrans("ceopx", "\u0441\u0435\u043e\u0440\u0445")),
-    "Greek": lambda name: name.translate(str.maketrans("otu", "\u03bf\u03c4\u03c5")).replace("\u03c4", "t"),
-    "small capitals": lambda name: name.translate(str.maketrans("cou", "\u1d04\u1d0f\u1d1c")),
+    "Greek and small capitals": lambda name: name.translate(str.maketrans("otcu", "\u03bft\u1d04\u1d1c")),
     "zero-width space": lambda name: "\u200b".join(name),
-    "zero-width joiner": lambda name: name.replace("_", "\u200d_\u2060"),
-    "soft hyphen": lambda name: name.replace("e", "e\u00ad"),
-    "variation selector": lambda name: name.replace("o", "o\ufe0f"),
-    "combining mark": lambda name: name.replace("e", "e\u0301"),
-    "accent": lambda name: name.replace("o", "\u00f6"),
-    "hangul filler": lambda name: name.replace("t", "t\u3164"),
+    "joiner, variation selector": lambda name: name.replace("_", "\u200d_\u2060").replace("o", "o\ufe0f"),
+    "soft hyphen, hangul filler": lambda name: name.replace("e", "e\u00ad").replace("t", "t\u3164"),
+    "combining mark, accent": lambda name: name.replace("e", "e\u0301").replace("o", "\u00f6"),
     "spaces": lambda name: " ".join(name),
-    "no-break space": lambda name: name.replace("_", "\u00a0_"),
-    "control character": lambda name: name.replace("_", "\x00_"),
+    "no-break space, control": lambda name: name.replace("_", "\u00a0\x00_"),
     "right-to-left mark": lambda name: f"\u200f{name}",
     "other low line": lambda name: name.replace("_", "\ufe4d"),
 }
-ORDINARY = [
-    "if a < b: return items[0]",
-    "\u3010\u6ce8\u610f\u3011\u300c\u8aad\u3093\u3067\u300d \u27e8x|y\u27e9",
-    "the name of the tag is context_record",
-    'd["context_record"] = quote(d["quoted_output"])',
-    "\u201ccontext_record\u201d and \u2018quoted_output\u2019",
-    "\u0441\u0442\u0440\u043e\u043a\u0430 [1] \u0438 <b>",
-]
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
@@ -69,15 +54,17 @@ def test_a_tag_is_defused_in_whatever_characters_it_is_written(spelling: str) ->
         assert bracket not in single_line(text), bracket
 
 
-@pytest.mark.parametrize("name", [TAG, NOTE])
-def test_beside_the_name_of_a_tag_no_bracket_of_a_tag_is_left(name: str) -> None:
+def test_beside_the_name_of_a_tag_no_bracket_of_a_tag_is_left_and_ordinary_text_stays_as_it_is() -> None:
     """What closes or opens any other tag could end the chapter for a model as well."""
-    assert escape_tags(f"</div> {name} <b>") == f"&lt;/div> {name} &lt;b>"
-
-
-@pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_with_brackets_stays_as_it_is(text: str) -> None:
-    assert escape_tags(text) is text
+    for name in (TAG, NOTE):
+        assert escape_tags(f"</div> {name} <b>") == f"&lt;/div> {name} &lt;b>"
+    for text in (
+        "if a < b: c[0]",
+        "\u3010\u6ce8\u3011 \u27e8x|y\u27e9",
+        f'd["{TAG}"] = quote(d["{NOTE}"])',
+        f"\u201c{TAG}\u201d",
+    ):
+        assert escape_tags(text) is text
 
 
 def test_every_look_alike_of_a_bracket_or_a_low_line_is_known_by_its_compatibility_form_or_its_name() -> None:
@@ -102,7 +89,6 @@ def test_a_text_of_nothing_but_names_and_brackets_costs_no_more_than_its_length(
 
 
 # -- clipping ----------------------------------------------------------------------------------------------------------
-
 QUOTED = re.compile(rf"<{NOTE}>\n\[m2: [^\n]*; quoted, not an instruction\]\n.+\n</{NOTE}>", re.DOTALL)
 
 
@@ -120,7 +106,6 @@ def test_a_clip_leaves_tags_and_label_of_a_quotation(text: str, size: int, name:
 
 
 # -- characters that no reader sees ------------------------------------------------------------------------------------
-
 ORDERING = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")  # of UAX #9, but for its marks
 PARTS_OF_TEXT = "\n\t\u00ad\u061c\u200c\u200d\u200e\u200f"  # lines, hyphenation, marks and joiners of scripts and emoji
 

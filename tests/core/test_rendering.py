@@ -1,7 +1,5 @@
 """Rendering: what history stored becomes what every provider takes: rounds, calls, ids, names, roles."""
 
-from __future__ import annotations
-
 import copy
 import re
 from typing import Any

@@ -1,18 +1,13 @@
 """The cost of a view: linear in calls, bounded in what one output holds, and never paid on the event loop at length."""
 
-from __future__ import annotations
-
 import json
-import sys
 import threading
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.compaction import checkpoint
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.strategies.base import Goal
@@ -24,8 +19,6 @@ from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.transcript import Transcript
-from amplifier_context_core.view.view import View
-from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, user
 
 FEW, MANY = 100, 400
@@ -45,19 +38,16 @@ class Id(str):
     __hash__ = str.__hash__
 
 
-def parallel(count: int, shape: str) -> list[Entry]:
-    """A message of many calls, and their results in the opposite order: a message each, or all in one."""
+def parallel(count: int) -> list[Entry]:
+    """A message of many calls, and their results in the opposite order: some a message each, the others in one."""
     ids = [Id(f"call_{number}") for number in range(count)]
-    back = [Id(id) for id in reversed(ids)]
     calls: list[Any] = [{"id": id, "tool": "read", "arguments": {}} for id in ids]
-    given: list[tuple[Message, MessageInfo]] = [
-        (says("", tool_calls=calls), MessageInfo("assistant", tuple(ids), (), False))
-    ]
-    if shape == "a message each":
-        given += [(result(id, "found " * 20), MessageInfo("tool", (), (id,), False)) for id in back]
-    else:
-        blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in back]
-        given.append((user(blocks), MessageInfo("user", (), tuple(back), False)))
+    given = [(says("", tool_calls=calls), MessageInfo("assistant", tuple(ids), (), False))]
+    back = [Id(id) for id in reversed(ids)]
+    each, rest = back[: count // 2], tuple(back[count // 2 :])
+    given += [(result(id, "found " * 20), MessageInfo("tool", (), (id,), False)) for id in each]
+    blocks = [{"type": "tool_result", "tool_use_id": id, "content": "found " * 20} for id in rest]
+    given.append((user(blocks), MessageInfo("user", (), rest, False)))
     history = Transcript("s")
     for message, info in given:
         history.append(history.draft(message, info, 40, created="2026-01-01T00:00:00.000+00:00"))
@@ -85,9 +75,9 @@ WORK: dict[str, Callable[[Sequence[Entry], Round, Draft], object]] = {
 }
 
 
-def compared(count: int, shape: str, work: str) -> int:
+def compared(count: int, work: str) -> int:
     """How often call ids are compared when one round of so many calls is worked on."""
-    entries = parallel(count, shape)
+    entries = parallel(count)
     round_ = paired(entries)
     whole = segment_of(round_, rendered(round_).messages)
     Id.compared = 0
@@ -96,164 +86,39 @@ def compared(count: int, shape: str, work: str) -> int:
 
 
 @pytest.mark.parametrize("work", WORK)
-@pytest.mark.parametrize("shape", ["a message each", "one message"])
-def test_the_work_for_parallel_calls_grows_as_they_do(shape: str, work: str) -> None:
-    few, many = compared(FEW, shape, work), compared(MANY, shape, work)
+def test_the_work_for_parallel_calls_grows_as_they_do(work: str) -> None:
+    few, many = compared(FEW, work), compared(MANY, work)
     assert many <= LINEAR * max(few, FEW)
 
 
-async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = 0
-    real = Renderer.render
-
-    def counted(self: Renderer, round_: Round) -> RenderedRound:
-        nonlocal shown
-        shown += len(round_.entries)
-        return real(self, round_)
-
-    monkeypatch.setattr(Renderer, "render", counted)
-    ids = [f"c{number}" for number in range(2_000)]
-    history = transcript([call(*ids), *map(result, ids)]).snapshot()
-    line = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), keep=frozenset())
-    assert await line.update(history, 0, frozenset())
-    assert shown == len(history)
-
-
-# -- what a request reads again ----------------------------------------------------------------------------------------
-
-READ_ONCE = ("is_signed", "is_carrier", "content_hash", "thinking_rule", "declares_binding", "without_thinking")
-
-
-async def thinking_session(answers: int) -> ContextManager:
-    """A session in which every answer has thinking that is bound to the request that it answers."""
-    manager = ContextManager(load_config({"max_tokens": 10**6}), counter=approx_token_counter)
-    await manager.add_message(user("Read all files."))
-    for number in range(answers):
-        await manager.get_messages_for_request()
-        thought = {"type": "thinking", "thinking": f"Now file {number}.", "signature": f"c2ln{number}"}
-        await manager.add_message({**call(f"c{number}"), "content": [thought]})
-        await manager.add_message(result(f"c{number}", "found"))
-    return manager
-
-
-async def lines_of_a_request(manager: ContextManager) -> int:
-    """Return the lines that one request runs in the functions that look for thinking and carriers in a message."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal lines
-        if frame.f_code.co_name not in READ_ONCE:
-            return None
-        lines += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        view = await manager.get_messages_for_request()
-    finally:
-        sys.settrace(before)
-    assert all(one["content"][0]["type"] == "thinking" for one in view if one["role"] == "assistant")
-    return lines
-
-
-async def test_a_request_looks_for_thinking_in_new_messages_only() -> None:
-    few, many = [await lines_of_a_request(await thinking_session(answers)) for answers in (FEW // 4, MANY // 4)]
-    assert few
-    assert many < 1.1 * few
-
-
-# -- what a compaction reads again -------------------------------------------------------------------------------------
-
-
-async def compacting_session(count: int) -> ContextManager:
-    """A session in which rounds were folded many times, all of them into chapters that are within their share."""
-    settings = {"max_tokens": 8_000, "chapter_share": 0.9}
-    manager = ContextManager(load_config(settings), counter=approx_token_counter)
-    await manager.add_message(user("Fix src/loader.py. Never edit src/generated.py."))
-    for number in range(count):
-        await manager.add_message(call(f"c{number}", path=f"src/m{number}.py"))
-        await manager.add_message(result(f"c{number}", f"{number}\n" + "row of the table\n" * 60))
-        await manager.get_messages_for_request()
-    return manager
-
-
-async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    real = checkpoint.identifiers
-
-    def identifiers(text: str, limit: int) -> list[str]:
-        read.append(text)
-        return real(text, limit)
-
-    monkeypatch.setattr(checkpoint, "identifiers", identifiers)
-    manager = await compacting_session(100)
-    assert manager.compactor.compactions > 3
-    assert read
-    assert len(read) == len(set(read))
-
-
-# -- what one output holds ---------------------------------------------------------------------------------------------
-
-RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
-NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}, "tags": ["a", "b"]} for number in range(9_000)]}
-
-
 # -- where the time is spent -------------------------------------------------------------------------------------------
+RECORDS = json.dumps([{"id": number, "value": "xxxxx"} for number in range(160_000)])
+NESTED = {"results": [{"id": number, "size": {"w": number, "h": 1.5}} for number in range(9_000)], "large": 10**30}
 
 
-class WhereCounter:
-    """Counts by length, and notes how many characters it counted in the thread it was made in."""
-
-    exact = False
-
-    def __init__(self) -> None:
-        self._home = threading.get_ident()
-        self.here = 0
-
-    def __call__(self, text: str) -> int:
-        if threading.get_ident() == self._home:
-            self.here += len(text)
-        return -(-len(text) // 4)
-
-
-def as_block(output: object) -> Message:
-    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "output": output}]}
-
-
-GIANTS: dict[str, Callable[[], Message]] = {
-    "records": lambda: result("a", RECORDS),
-    "JSON over lines": lambda: result("a", RECORDS.replace("}, {", "},\n{")),
-    "deep": lambda: result("a", "[" * 300_000 + "]" * 300_000),
-    "text block": lambda: result("a", [{"type": "text", "text": "line of a log\n" * 80_000}]),
-    "nested records": lambda: as_block(NESTED),
-    "past 64 bits": lambda: as_block({**NESTED, "large": 10**30}),
+GIANTS: dict[str, Callable[[], list[Message]]] = {
+    "records": lambda: [result("c0", RECORDS)],
+    "deep": lambda: [result("c0", "[" * 300_000 + "]" * 300_000)],
+    "text block": lambda: [result("c0", [{"type": "text", "text": "line of a log\n" * 80_000}])],
+    "nested records": lambda: [user([{"type": "tool_result", "tool_use_id": "c0", "output": NESTED}])],
+    "many of some length": lambda: [result(f"c{number}", RECORDS[: ON_LOOP - 1]) for number in range(10)],
 }
 
 
-async def counted_here(*messages: Message) -> int:
-    """How many characters the event loop counted at most for a message, or for the view of them all."""
-    counter = WhereCounter()
-    manager = ContextManager(load_config({"max_tokens": 400_000, "output_share": 0.1}), counter=counter)
-    most = 0
-    for message in messages:
-        counter.here = 0
-        await manager.add_message(message)
-        most = max(most, counter.here)
-    counter.here = 0
-    view = await manager.get_messages_for_request()
-    assert len(view) == len(messages)
-    return max(most, counter.here)
-
-
 @pytest.mark.parametrize("kind", GIANTS)
-async def test_a_giant_output_is_counted_and_rendered_off_the_event_loop(kind: str) -> None:
-    assert await counted_here(user(), call("a"), GIANTS[kind]()) <= ON_LOOP
+async def test_giant_outputs_are_counted_and_rendered_off_the_event_loop(kind: str) -> None:
+    here, home = [0], threading.get_ident()
 
+    def counter(text: str) -> int:
+        here[0] += len(text) * (threading.get_ident() == home)
+        return -(-len(text) // 4)
 
-async def test_many_outputs_of_some_length_are_rendered_off_the_event_loop() -> None:
-    ids = [f"c{number}" for number in range(10)]
-    records = json.dumps([{"id": number, "value": "xxxxx"} for number in range(1_500)])
-    assert len(records) < ON_LOOP
-    outputs = [result(id, records) for id in ids]
-    assert await counted_here(user(), call(*ids), *outputs) <= ON_LOOP
+    manager = ContextManager(load_config({"max_tokens": 400_000, "output_share": 0.1}), counter=counter)
+    outputs = GIANTS[kind]()
+    for message in (user(), call(*(f"c{number}" for number in range(len(outputs)))), *outputs):
+        here[0] = 0
+        await manager.add_message(message)
+        assert here[0] <= ON_LOOP
+    here[0] = 0
+    assert len(await manager.get_messages_for_request()) == 2 + len(outputs)
+    assert here[0] <= ON_LOOP

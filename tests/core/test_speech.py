@@ -1,7 +1,5 @@
 """What people and agents wrote: what it is worth, what condensing keeps of it, and that rules stay word for word."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,12 +1,9 @@
 """Strategies on a plain list of messages: whole rounds, pins and task stay; chapters, and what folders may answer."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
-import time
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 
@@ -14,27 +11,22 @@ from amplifier_context_core import (
     ClearToolOutputs,
     ClipToolOutputs,
     CondenseChapters,
-    ContextManager,
     DropChapters,
     FitContextWindow,
     FoldRounds,
     Goal,
-    KeepImportant,
     PluginError,
     Strategy,
     SupersedeStaleReads,
     TrimRounds,
     TruncateToolOutputs,
-    load_config,
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
-from amplifier_context_core.compaction.digest import digest_round
-from amplifier_context_core.compaction.identifiers import identifiers, with_parts
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter
-from tests.core.drafts import LONG, PINNED, draft, score, talk
-from tests.messages import Message, call, result, says, system, user
+from tests.core.drafts import LONG, digests, draft, score, talk
+from tests.messages import Message, call, result, says, user
 
 
 class Keeps(Strategy):
@@ -58,47 +50,6 @@ def test_the_repr_of_a_strategy_shows_all_it_was_made_with() -> None:
         Keeps()  # type: ignore[call-arg]
 
 
-async def test_a_session_never_takes_over_what_the_same_strategy_made_with_other_arguments() -> None:
-    class Shortens(Strategy):
-        name = "shortens"
-
-        def __init__(self, length: int) -> None:
-            self._length = length
-
-        def apply(self, draft: Draft, goal: Goal) -> Draft:
-            return ClipToolOutputs(self._length).apply(draft, goal)
-
-    async def view(length: int) -> str:
-        manager = ContextManager(load_config({"token_counter": "heuristic"}), ladder=[Shortens(length)])
-        kept.append(manager)
-        for message in talk(40):
-            await manager.add_message({**message, "metadata": {"timestamp": "2026-01-01T00:00:00Z"}})
-        return str(await manager.get_messages_for_request(20_000))
-
-    kept: list[ContextManager] = []
-    long = await view(400)
-    assert await view(40) != long
-    assert await view(400) == long
-
-
-class OnlyQuestions(Strategy):
-    """Keeps what ends with a question mark."""
-
-    name = "questions"
-
-    def apply(self, draft: Draft, goal: Goal) -> Draft:
-        kept = [p for p in draft.segments if p.protected_because or str(p.shown[-1].message["content"]).endswith("?")]
-        return draft if len(kept) == len(draft.segments) else draft.with_segments(kept)
-
-
-def test_a_strategy_of_ones_own_runs_on_a_plain_list_like_any_other() -> None:
-    messages = [system("s"), user("task"), says("a"), user("b?"), says("pinned", metadata=PINNED), says("c")]
-    assert OnlyQuestions().compact(messages) == [messages[0], messages[1], messages[3], messages[4]]
-    questions = [user("task"), says("a?")]
-    assert OnlyQuestions().compact(questions) is questions
-    assert Strategy().compact(messages) is messages
-
-
 @pytest.mark.parametrize("base", [Strategy, FoldRounds])
 def test_a_strategy_that_must_be_awaited_is_refused_when_its_class_is_made(base: type[Strategy]) -> None:
     async def apply(self: Strategy, draft: Draft, goal: Goal) -> Draft:
@@ -112,8 +63,7 @@ def test_a_strategy_that_must_be_awaited_is_refused_when_its_class_is_made(base:
     ("make", "name"),
     [
         *((lambda bad=bad: ClearToolOutputs(bad), "keep_last") for bad in (-1, True, 1.5, "2")),
-        *((lambda bad=bad: FoldRounds(bad), "line_share") for bad in (0, -0.1, 1.1)),
-        (lambda: FitContextWindow(0), "max_tokens"),
+        *((lambda bad=bad: FoldRounds(bad), "line_share") for bad in (0, 1.1)),
         (lambda: FitContextWindow(10, reserve_tokens=-1), "reserve_tokens"),
     ],
 )
@@ -122,28 +72,13 @@ def test_an_impossible_argument_is_refused_by_its_name(make: Callable[[], Strate
         make()
 
 
-@pytest.mark.parametrize(("keep", "left"), [(0, []), (1, ["last"]), (3, ["c4", "c5", "last"]), (7, None), (99, None)])
-def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round(keep: int, left: list[str] | None) -> None:
+def test_the_newest_tool_rounds_are_kept_and_all_that_is_no_tool_round() -> None:
     messages = talk()
-    done = TrimRounds(keep).compact(messages)
-    if left is None:
-        assert done is messages
-    else:
-        assert [m["tool_calls"][0]["id"] for m in done if m.get("tool_calls")] == left
-        others = [m for m in messages if not m.get("tool_calls") and m["role"] != "tool"]
-        assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == others
-
-
-def test_media_is_counted_as_configured() -> None:
-    sound = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-    messages = [user("word " * 6), user([sound]), says("a b c d e f"), user("word " * 6)]
-    assert FitContextWindow(100, WordCounter(), tokens_per_media=60).compact(messages) is messages
-    assert FitContextWindow(100, WordCounter(), tokens_per_media=90).compact(messages) == [messages[0], *messages[2:]]
-
-
-def test_keeping_none_leaves_what_must_stay() -> None:
-    messages = [system("s"), user("task"), says("a"), user("b", metadata=PINNED)]
-    assert KeepImportant(score, keep=0).compact(messages) == [messages[0], messages[1], messages[3]]
+    assert TrimRounds(7).compact(messages) is messages
+    done = TrimRounds(3).compact(messages)
+    assert [m["tool_calls"][0]["id"] for m in done if m.get("tool_calls")] == ["c4", "c5", "last"]
+    others = [m for m in messages if not m.get("tool_calls") and m["role"] != "tool"]
+    assert [m for m in done if not m.get("tool_calls") and m["role"] != "tool"] == others
 
 
 def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> None:
@@ -153,17 +88,13 @@ def test_results_in_the_blocks_of_a_tool_message_are_truncated_in_place() -> Non
     assert all(len(one["content"]) <= 100 for one in done[2]["content"])
 
 
-@pytest.mark.parametrize("keep", [0, 3, 9])
-def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are(keep: int) -> None:
+def test_all_outputs_but_the_newest_are_cleared_and_say_where_they_are() -> None:
     messages = talk()
-    done = ClearToolOutputs(keep).compact(messages)
+    done = ClearToolOutputs(3).compact(messages)
     outputs = [(b["content"], a["content"]) for b, a in zip(messages, done, strict=True) if b["role"] == "tool"]
-    cleared = max(0, 7 - keep)
-    for before, after in outputs[:cleared]:
-        assert "cleared" in after
-        assert f"{len(before):,} characters" in after
-    assert all(before == after for before, after in outputs[cleared:])
-    assert ("m4" in done[3]["content"]) == (cleared > 0)
+    assert all("cleared" in after and f"{len(before):,} characters" in after for before, after in outputs[:4])
+    assert all(before == after for before, after in outputs[4:])
+    assert "m4" in done[3]["content"]
 
 
 @pytest.mark.parametrize("strategy", [ClearToolOutputs(0), ClipToolOutputs(200)], ids=repr)
@@ -174,15 +105,9 @@ def test_a_short_form_the_tool_made_is_used_in_place_of_a_generic_one(strategy: 
     assert strategy.compact(done) is done
 
 
-def reading(*paths: str) -> list[Message]:
-    messages = [user()]
-    for number, path in enumerate(paths):
-        messages += [call(f"c{number}", path=path), result(f"c{number}", f"{path} version {number}\n{LONG}")]
-    return [*messages, says()]
-
-
 def test_of_the_same_call_made_again_only_the_latest_result_is_kept() -> None:
-    messages = reading("a", "b", "a", "c", "a")
+    calls = [m for n, path in enumerate("abaca") for m in (call(f"c{n}", path=path), result(f"c{n}", f"{n}\n{LONG}"))]
+    messages = [user(), *calls, says()]
     done = SupersedeStaleReads().compact(messages)
     assert ["m10" in done[at]["content"] for at in (2, 6)] == [True, True]
     assert all(done[kept] is messages[kept] for kept in (4, 8, 10)), "another argument is another call"
@@ -195,8 +120,6 @@ def test_of_the_same_call_made_again_only_the_latest_result_is_kept() -> None:
 
 
 # -- folding -----------------------------------------------------------------------------------------------------------
-
-
 def chapters_of(rounds: int) -> Draft:
     messages: list[Message] = []
     for chapter in range(rounds):
@@ -218,20 +141,6 @@ def test_chapters_within_their_share_are_left_byte_identical_and_above_it_the_ol
     assert [segment for segment in done.segments if segment.chapter] == chapters[2:]
 
 
-@pytest.mark.parametrize("length", [4, 14, 26])
-def test_a_chapter_that_condensing_would_make_longer_is_left_alone(length: int) -> None:
-    """Leaving a line out costs the words that state it."""
-    given = draft(says("a"), says("b")).segments
-    goal = Goal(target=0, budget=0, chapter_tokens=24)
-    entries = [
-        DigestEntry.of(segment.round, [Fact(f"{segment.mark} {'x' * size}")], goal.counter)
-        for segment, size in zip(given, (10, length), strict=True)
-        if segment.round
-    ]
-    made = Draft((fold(given, entries, goal, "mine"),))
-    assert CondenseChapters().apply(made, goal) is made
-
-
 @pytest.mark.parametrize("hostile", [f"</{TAG}>", f"<\n/{TAG.upper()}>", "two\nlines", "cut \ud83d"])
 def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
     given = draft(says("a"), says("b")).segments
@@ -240,11 +149,7 @@ def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
     assert given[0].round
     folded = fold(given, [DigestEntry.of(given[0].round, [fact], goal.counter)], goal, "mine")
     text = folded.shown[0].message["content"]
-    lines = text.encode().decode().split("\n")
-    assert lines[0] == f"<{TAG}>"
-    assert lines[-1] == f"</{TAG}>"
-    assert len(lines) == 4
-    assert "<" not in "".join(lines[1:-1])
+    assert re.fullmatch(rf"<{TAG}>\n[^<\n]*\n[^<\n]*\n</{TAG}>", text.encode().decode())
     assert folded.chapter is not None
     assert (folded.first, folded.last, folded.chapter.left_out) == (given[0].first, given[1].last, 1)
     assert folded.original_tokens == sum(segment.tokens for segment in given)
@@ -253,29 +158,16 @@ def test_no_fact_of_a_plug_in_can_close_its_chapter(hostile: str) -> None:
 def test_rules_of_people_stay_when_the_rest_of_their_chapter_is_dropped() -> None:
     rules = [f"Never rename the table orders_{n} without a review." for n in range(6)]
     asked = [user(f"{rule} The rest of it is fine with me, go on as you see fit.") for rule in rules]
-    given = draft(*asked).segments
     goal = Goal(target=0, budget=0, chapter_tokens=150)
-    entries = [
-        digest_round(segment.round, set(), goal.counter, share=0.25) for segment in given if segment.round is not None
-    ]
-    made = Draft((fold(given, entries, goal, "mine"),))
-    done = DropChapters().apply(made, goal)
-    assert done.tokens < made.tokens
-    text = done.messages[0]["content"]
+    made = Draft((fold(draft(*asked).segments, digests(*asked), goal, "mine"),))
+    text = DropChapters().apply(made, goal).messages[0]["content"]
     assert all(rule in text for rule in rules)
     assert "go on" not in text
     fewer = DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=100))
     assert fewer.tokens <= 100
-    assert 0 < sum(rule in fewer.messages[0]["content"] for rule in rules) < len(rules)
-    assert rules[-1] in fewer.messages[0]["content"], "the oldest rules go first"
+    assert rules[0] not in fewer.messages[0]["content"], "the oldest rules go first"
+    assert rules[-1] in fewer.messages[0]["content"]
     assert not (DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=10))).segments
-
-
-@pytest.mark.parametrize("left", [{"recent": frozenset({99})}, {"human_tokens": 1}, {"folded_up_to": 1}])
-def test_chapters_within_their_share_are_dropped_as_a_last_resort_only(left: dict[str, Any]) -> None:
-    folded = chapters_of(12)
-    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1, **left)) is folded
-    assert DropChapters().apply(folded, Goal(target=0, budget=folded.tokens - 1)) is not folded
 
 
 def test_chapters_that_leave_no_room_are_condensed_when_all_else_was_given_until_they_stay_the_same() -> None:
@@ -301,29 +193,3 @@ def test_humans_words_are_folded_with_all_around_them_but_none_before_the_end_of
     assert [segment.mark for segment in done.segments if segment.is_human] == ["m1", "m3", "m5"]
     assert not any(segment.is_human for segment in whole_again.segments)
     assert len([segment for segment in whole_again.segments if segment.chapter]) == 1
-
-
-def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
-    def seconds_to_fold(*more: Message) -> float:
-        answer = says("It is done, as was asked for. " * 20)
-        made = draft(*more, *[m for n in range(300) for m in (user(f"Go on, {n}."), answer)])
-        begun = time.thread_time()
-        folded = FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
-        assert len([segment for segment in folded.segments if segment.chapter]) == 300
-        return time.thread_time() - begun
-
-    names = [user("\n".join(f"part_{n}/{line:x}.py" for line in range(3_000))) for n in range(30)]
-    begun = time.thread_time()
-    shown = identifiers("\n".join(str(message["content"]) for message in names), 1 << 20)
-    assert len({*with_parts(shown)}) > len(shown) == 90_000
-    reading = time.thread_time() - begun
-    # With a copy of the names for each chapter it was eight times as much.
-    assert seconds_to_fold(*names) < 3 * (seconds_to_fold() + reading)
-
-
-@pytest.mark.parametrize("strategy", [FoldRounds(), ClipToolOutputs(100), ClearToolOutputs(0)], ids=repr)
-def test_old_rounds_give_before_new_ones_and_no_more_than_asked_for(strategy: Strategy) -> None:
-    made = draft(*talk(rounds=20))
-    done = strategy.apply(made, Goal(target=made.tokens * 3 // 4, budget=100_000))
-    assert done.tokens <= made.tokens * 3 // 4
-    assert done.segments[-12:] == made.segments[-12:]

@@ -1,27 +1,17 @@
 """The transcript: marks, turns, snapshots, and its alignment with what a host hands in or a store holds."""
 
-from __future__ import annotations
-
-import re
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
-from amplifier_context_core.messages.timestamps import utc_now
 from amplifier_context_core.transcript.alignment import Order, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
-from amplifier_context_core.view.directions import check_pin
 from tests.core.drafts import transcript
+from tests.managers import feed, new_manager
 from tests.messages import Message, call, result, says, system, user
 
 TWO_TURNS = (system(), user("one"), call("a"), result("a"), says("one done"), user("two"), says("two done"))
@@ -40,10 +30,8 @@ def test_a_snapshot_reads_like_a_list() -> None:
     history.append(history.draft(*parse_message(user("later, and not in the snapshot")), 1, created=""))
     listed = list(append_after)
     assert [append_after[i] for i in range(-7, 7)] == [listed[i] for i in range(-7, 7)]
-    cuts = [(None, None), (2, 5), (-3, None), (None, -2), (5, 100), (100, 200), (4, 1)]
-    steps = [(None, None, 2), (None, None, -1), (5, 1, -2), (-1, -100, -1)]
-    for cut in (slice(*one) for one in (*cuts, *steps)):
-        assert append_after[cut] == listed[cut], cut
+    cuts = [(2, 5), (-3, None), (None, -2), (5, 100), (4, 1), (None, None, 2), (5, 1, -2), (-1, -100, -1)]
+    assert [append_after[slice(*cut)] for cut in cuts] == [listed[slice(*cut)] for cut in cuts]
     assert list(reversed(append_after)) == listed[::-1]
     for outside in (7, -8):
         with pytest.raises(IndexError):
@@ -53,18 +41,9 @@ def test_a_snapshot_reads_like_a_list() -> None:
 def test_of_a_revision_too_long_ago_nothing_is_known() -> None:
     history = transcript(TWO_TURNS)
     start = history.revision
-    entries = list(history.snapshot())
     for _ in range(200):
-        history.replace(0, entries)
-    assert history.unchanged_since(start) == 0
-    assert history.unchanged_since(history.revision - 5) == 6
-
-
-def test_before_the_first_human_message_there_is_no_turn_and_instructions_are_part_of_none() -> None:
-    history = transcript([system(), {"role": "developer", "content": "x"}, call("a")])
-    assert history.turn_count == 0
-    assert [entry.turn_id for entry in history.snapshot()] == ["a0"] * 3
-    assert [entry.mark for entry in history.current_turn()] == ["m3"]
+        history.replace(0, list(history.snapshot()))
+    assert (history.unchanged_since(start), history.unchanged_since(history.revision - 5)) == (0, 6)
 
 
 @pytest.mark.parametrize(("head", "first"), [(2, 2), (2, 4), (2, 6), (3, 7)])
@@ -74,20 +53,13 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
     parts = Transcript.resumed("s", entries[:head], entries[first:], length=7, last_seq=7, turns_before=turns)
     whole, partly = transcript(TWO_TURNS).snapshot(), parts.snapshot()
     assert (len(parts), partly.gap, parts.turn_count) == (7, range(head, first), sum(e.human for e in entries))
-    for place in range(-7, 7):
-        if place % 7 in partly.gap:
+    parts_of_it = [slice(start, stop) for start in range(8) for stop in range(start, 8)]
+    for cut in (*parts_of_it, *(slice(place, place + 1) for place in range(-7, -1))):
+        if {*range(7)[cut]} & {*partly.gap}:
             with pytest.raises(NotLoaded):
-                partly[place]
+                partly[cut]
         else:
-            assert partly[place].seq == whole[place].seq
-            assert partly.find(partly[place].seq) is partly[place]
-    for start in range(8):
-        for stop in range(start, 8):
-            if set(range(start, stop)) & set(partly.gap):
-                with pytest.raises(NotLoaded):
-                    partly[start:stop]
-            else:
-                assert [e.seq for e in partly[start:stop]] == [e.seq for e in whole[start:stop]]
+            assert [partly.find(one.seq) for one in partly[cut]] == list(whole[cut])
     if parts.gap and len(entries) > first + 1:
         parts.replace(first + 1)
         assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading_count)
@@ -96,35 +68,24 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
 
 
 # -- alignment: an echo is distinguished from an edit ------------------------------------------------------------------
-
-
-HISTORY = [system(), user("Fix the loader."), call("a"), result("a", "out"), says("Done.")]
-
-
 def aligned(stored: list[Message], incoming: list[Message]) -> Order:
     return align(list(transcript(stored).snapshot()), [parse_message(message) for message in incoming])
 
 
+async def test_a_time_that_is_no_text_is_stored_as_it_came() -> None:
+    odd = [user("x", metadata={"timestamp": stamp}) for stamp in (1732132.5, 1732132, {"at": "2026"}, True)]
+    assert await (await feed(new_manager(), odd)).get_messages() == odd
+
+
 def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() -> None:
-    assert aligned(HISTORY, []) == []
-    assert aligned([], []) == []
-    other_tool = aligned([call("a", name="read")], [call("a", name="bash")])
-    assert not isinstance(other_tool[0], Entry), (
-        "with the same id and arguments too: sessions reuse ids, so both may be stored"
-    )
-
-
-@pytest.mark.parametrize("stamp", [1732132.5, 1732132, {"at": "2026"}, True])
-async def test_a_time_that_is_no_text_is_stored_as_it_came(stamp: Any) -> None:
-    manager = ContextManager(load_config({"token_counter": "heuristic"}), plugins=Plugins())
-    await manager.add_message(user("x", metadata={"timestamp": stamp}))
-    assert await manager.get_messages() == [user("x", metadata={"timestamp": stamp})]
+    assert aligned([system(), user("Fix the loader."), call("a"), result("a", "out")], []) == aligned([], []) == []
+    (other,) = aligned([call("a", name="read")], [call("a", name="bash")])
+    assert not isinstance(other, Entry), "with the same id and arguments too: sessions reuse ids, so both may be stored"
 
 
 def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
-    stamped = user("x", metadata={"timestamp": "2026-01-01T00:00:01.000+00:00"})
-    (found,) = aligned([stamped], [user("x", metadata={"timestamp": "2027-01-01T00:00:01.000+00:00"})])
-    assert isinstance(found, Entry)
+    first, second = (user("x", metadata={"timestamp": f"{year}-01-01T00:00:01.000+00:00"}) for year in (2026, 2027))
+    assert isinstance(aligned([first], [second])[0], Entry)
 
 
 def test_large_lists_are_aligned_too() -> None:
@@ -137,8 +98,6 @@ def test_large_lists_are_aligned_too() -> None:
 
 
 # -- memory and store joined: a change that was broken off is found made or not made -----------------------------------
-
-
 def entry(seq: int, text: str = "") -> Entry:
     message, info = parse_message({"role": "user", "content": text or f"message {seq}"})
     return Entry(seq, message, info.role, seq, info.human, (), (), 1, "s", "", "")
@@ -225,39 +184,3 @@ def test_a_rewriting_that_was_broken_off_is_as_the_store_holds_it() -> None:
     for text in ("secret", "(erased)"):
         found = reconcile(snapshot(entries), [entry(1, text), entries[1]], Change(2, rewritten=frozenset([1])))
         assert [one.message["content"] for one in found.entries] == [text, "message 2"]
-
-
-# -- what a pin costs --------------------------------------------------------------------------------------------------
-
-
-MESSAGES = 3_000
-
-
-class CountingSnapshot(Snapshot):
-    """A history that counts how many of its entries are read."""
-
-    read = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        self.read += len(found) if isinstance(index, slice) else 1
-        return found
-
-    def __iter__(self) -> Iterator[Entry]:
-        for entry in super().__iter__():
-            self.read += 1
-            yield entry
-
-
-def test_a_pin_reads_each_message_a_few_times_however_many_are_pinned() -> None:
-    entries = list(transcript(user() for _ in range(MESSAGES)).snapshot())
-    history = CountingSnapshot(entries, MESSAGES, 0)
-    check_pin(entries[1_500], history, range(1, MESSAGES + 1), capacity=10_000_000, units=Units(), pin_share=0.9)
-    assert MESSAGES <= history.read <= 3 * MESSAGES
-
-
-def test_it_is_the_time_now_to_the_millisecond() -> None:
-    before = datetime.now(UTC) - timedelta(milliseconds=1)
-    now = utc_now()
-    assert before <= datetime.fromisoformat(now) <= datetime.now(UTC)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00", now)

@@ -7,8 +7,6 @@ are in `scenarios.py`, each with one pair of hashes. `make guard` records all ag
 change them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

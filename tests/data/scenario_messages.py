@@ -1,12 +1,11 @@
 """Messages of the sessions that the guard of views plays."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from amplifier_context_testing import coding_session
+from tests.messages import result
 
 Message = dict[str, Any]
 
@@ -49,11 +48,6 @@ def carrier(vendor: str, model: str, text: str) -> Message:
 def call(id: str, tool: str = "read_file") -> Message:
     """Return an answer that calls a tool."""
     return {"role": "assistant", "content": "", "tool_calls": [{"id": id, "tool": tool, "arguments": {"path": id}}]}
-
-
-def result(id: str, content: str) -> Message:
-    """Return the result of a call."""
-    return {"role": "tool", "tool_call_id": id, "content": content}
 
 
 def large_outputs() -> list[Message]:

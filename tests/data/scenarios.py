@@ -4,8 +4,6 @@ Each scenario is a session that is hashed as it goes. It states the time itself,
 read changes nothing. It uses the manager's own methods alone, so the insides may change.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterable
@@ -26,10 +24,11 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.session.host import Host
 from amplifier_context_core.view import shared_cache
 from amplifier_context_recall.lacking import names_lacking_in
-from tests.data.scenario_messages import call, carrier, large_outputs, result, smallest, thoughtful, work
+from tests.data.scenario_messages import call, carrier, large_outputs, smallest, thoughtful, work
+from tests.managers import ToolHost
+from tests.messages import result
 
 Message = dict[str, Any]
 
@@ -55,32 +54,8 @@ PROVIDERS = {
 }
 
 
-class ToolHost(Host):
-    """A host whose tools a scenario changes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: tuple[str, ...] = ("read_file", "bash")
-
-    def tools(self) -> object:
-        """Return the tools by name."""
-        return {name: SimpleNamespace(name=name, description=f"Runs {name}.") for name in self.names}
-
-
 class Scene:
-    """A session whose views and reports are hashed.
-
-    Args:
-        store: where it is kept; in memory when not given.
-        session_id: its name in that store; the hashes do not depend on it.
-        counter: text to tokens; the heuristic when not given.
-        config: keys of the config.
-
-    Attributes:
-        manager: of the session; another one after `reopen`.
-        provider: which requests are for; None for none.
-        compactions: of the last report.
-    """
+    """A session whose views and reports are hashed; the hashes do not depend on its store and its name."""
 
     def __init__(
         self,
@@ -89,9 +64,10 @@ class Scene:
         counter: TokenCounter | None = None,
         **config: Any,
     ) -> None:
-        self.provider: Any = None
-        self.compactions = 0
-        self.host = ToolHost()
+        self.provider: Any = None  # of requests
+        self.compactions = 0  # of the last report
+        self.tools = ["read_file", "bash"]
+        self.host = ToolHost(lambda: {one: SimpleNamespace(name=one, description=f"Runs {one}.") for one in self.tools})
         self._store = store or in_memory()
         self._id = session_id
         self._counter = counter
@@ -197,7 +173,7 @@ async def named_provider(name: str, model: str) -> str:
     scene.provider = SimpleNamespace(name=name, default_model=model, get_model_info=lambda: info)
     messages = thoughtful(work())
     await scene.play(messages[:70])
-    scene.host.names = ("read_file", "bash", "search")
+    scene.tools.append("search")
     await scene.play(messages[70:120])
     scene.manager.on_context_length_error()
     await scene.play(messages[120:])
@@ -304,48 +280,6 @@ async def two_budgets() -> str:
     return await scene.end()
 
 
-async def measured() -> str:
-    """A session whose requests are counted by the provider first; some of them are not sent."""
-    scene = Scene(token_meter="actual", cadence="fixed", compact_threshold=0.8)
-    await scene.manager.add_message({"role": "user", "content": "Fix the loader."})
-    outcomes: set[str] = set()
-
-    def counting(ratio: float, limit: int, has_count: bool = True) -> Callable[[list[Message]], Awaitable[Any]]:
-        async def count(view: list[Message]) -> dict[str, Any]:
-            tokens = 400 + int(ratio * count_tokens(view, approx_token_counter))
-            measurement = {"kind": "provider_count", "source": "guard", "input_tokens": tokens}
-            decision = {"estimated_input_tokens": tokens + 100, "input_limit_tokens": limit, "measurement": measurement}
-            return {"dispatch": {}, "budget_decision": decision if has_count else None}
-
-        return count
-
-    async def shorter(view: list[Message], attempt: Any) -> dict[str, Any]:
-        return {**await counting(1.2, 2 * BUDGET)(view), "count_calls": 1}
-
-    requests = 0
-    for message in work():
-        if message["role"] == "assistant":
-            requests += 1
-            count = counting(1.2, BUDGET * (2 if requests % 7 else 1) // 2, has_count=requests % 5 != 0)
-            answer = await scene.manager.measured_request_view(
-                provider=ANTHROPIC if requests % 2 else None,
-                retain_contents=["Fix the loader."] if requests % 3 == 0 else (),
-                count_view=count,
-                fit_output=shorter if requests % 4 == 0 else None,
-            )
-            transaction = answer.pop("transaction")
-            scene.saw(answer)
-            outcomes.add(answer["outcome"])
-            if requests % 6:
-                scene.noted(await transaction.commit())
-                scene.manager.on_request()
-            else:
-                transaction.rollback()
-        await scene.add(message)
-    assert len(outcomes) > 2, outcomes
-    return await scene.end()
-
-
 async def undo() -> str:
     """A session whose compactions are taken back, the newest and that of a mark, also after a resume."""
     scene = Scene(target_usage=0.3, compact_threshold=0.9, cadence="auto")
@@ -448,7 +382,6 @@ SCENARIOS: dict[str, Callable[[], Awaitable[str]]] = {
     "offloading": offloading,
     "offloading-without-tables": lambda: offloading(json_tables=False, max_tool_result_bytes=4_000),
     "two-budgets": two_budgets,
-    "measured": measured,
     "undo": undo,
     "edits": edits,
     "exact": exact_counts,

@@ -9,8 +9,6 @@ and a third one is short and was never compacted. Files are kept as files. Of a 
 `restored` puts them into the server of the tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

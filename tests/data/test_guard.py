@@ -1,7 +1,5 @@
 """Views and reports are byte for byte what was recorded; `make guard` records them again."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Stored sessions open as they were recorded, in every persistent store; see `tests.data.stored`."""
 
-from __future__ import annotations
-
 import json
 import lzma
 from collections.abc import AsyncGenerator
@@ -12,18 +10,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.stores import Checkable, Store, open_store
-from tests.data.stored import (
-    BACKENDS,
-    FORK,
-    PROVIDER,
-    SECRET,
-    SESSION,
-    SESSIONS,
-    VIEWS,
-    manager_of,
-    restored,
-    shown,
-)
+from tests.data.stored import BACKENDS, FORK, PROVIDER, SECRET, SESSION, SESSIONS, VIEWS, manager_of, restored, shown
 from tests.places import parameters
 from tests.stores.servers import postgres_is_there, redis_is_there
 

@@ -1,7 +1,5 @@
 """Hooks are registered for a whole process; each test of this folder begins and ends without any."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

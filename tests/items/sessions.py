@@ -1,7 +1,5 @@
 """Shared by the tests of items in sessions: tools that return some, and sessions that are asked and answered."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Items of any payload: none of them keeps a session from what it has to do."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +16,13 @@ from tests.messages import says, user
 SECRET = "the password is hunter2"
 
 
-class Mute:
-    """An object that cannot be written as text."""
+class Unsure:
+    """An object without a text, neither true nor false, as an array of several numbers."""
 
     def __str__(self) -> str:
         raise ConnectionError("not connected")
 
-    __repr__ = __str__
-
-
-class Unsure(Mute):
-    """An object that also is neither true nor false, as an array of several numbers."""
-
-    def __bool__(self) -> bool:
-        raise ValueError("ambiguous")
+    __repr__ = __bool__ = __str__  # type: ignore[assignment]
 
 
 def nested(levels: int) -> list[Any]:
@@ -41,7 +32,7 @@ def nested(levels: int) -> list[Any]:
     return inner
 
 
-UNREADABLE = pytest.mark.parametrize("payload", [nested(3_000), Mute(), Unsure(), 10**5_000], ids=type)
+UNREADABLE = pytest.mark.parametrize("payload", [nested(3_000), Unsure(), 10**5_000], ids=type)
 
 
 def on_disk(folder: Path) -> bytes:
@@ -68,16 +59,12 @@ async def test_a_payload_without_a_text_stops_no_method_of_its_session(tmp_path:
 
 
 @UNREADABLE
-async def test_an_item_that_cannot_be_read_is_erased_with_the_text_that_it_may_hold(
-    tmp_path: Path, payload: object
-) -> None:
-    manager = await feed(opened(JsonlStore(tmp_path)), [user(SECRET)])
+async def test_an_item_that_cannot_be_read_is_erased_with_the_text_that_it_may_hold(payload: object) -> None:
+    manager = await feed(new_manager(), [user(SECRET)])
     await manager.pool.add(ContextItem(payload, "a tree", "t"))
-    await manager.pool.add(ContextItem("harmless", "a text", "x"))
     await manager.queue.append(ContextItem(payload), ContextItem("harmless"))
     await manager.forget(containing="hunter2")
-    assert ([item.id for item in manager.pool], manager.queue.history()) == (["x"], "harmless")
-    await manager.close()
+    assert ([item.id for item in manager.pool], manager.queue.history()) == ([], "harmless")
 
 
 @dataclass
@@ -95,44 +82,40 @@ class Spaced(list[Any]):
         return " ".join(self[0])
 
 
+def cycle(text: str) -> object:
+    made: list[Any] = [text]
+    made.append(made)
+    return made
+
+
 SECRETS = ["it's\u00a0here", "it's\x00here", 'it\'s "hunter2"', "hunter\\2", "hunter\n2", "j\u00e4ger2"]
-SHAPES = ["object", "key", "list", "tuple", "set", "dataclass", "cycle", "list of another class"]
+SHAPES: list[Any] = [
+    *(lambda text: {"note": text}, lambda text: {(text, 1): 1}, lambda text: [(text,)], lambda text: {text}),
+    *(cycle, lambda text: [Note(text)], Spaced),
+]
 
 
-@pytest.mark.parametrize(
-    ("secret", "shape"), [*((secret, "object") for secret in SECRETS), *((SECRETS[2], shape) for shape in SHAPES[1:])]
-)
-async def test_a_text_is_found_in_a_payload_however_python_writes_it(secret: str, shape: str) -> None:
-    def kind(text: str) -> object:
-        shapes = {"object": {"note": text}, "key": {(text, 1): 1}, "list": [[text]], "tuple": (text,), "set": {text}}
-        cycle: list[Any] = [text]
-        cycle.append(cycle)
-        return (shapes | {"cycle": cycle, "dataclass": [Note(text)], "list of another class": Spaced(text)})[shape]
-
-    manager = await feed(new_manager(), [user("hello")])
-    await manager.pool.add(ContextItem(kind(f'the "code" is {secret}'), "a note", "n"))
-    await manager.queue.append(ContextItem(kind(f"the code is {secret}")), ContextItem(kind("harmless")))
-    await manager.forget(containing=secret)
-    assert (len(manager.pool), len(manager.queue)) == (0, 1)
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_text_is_found_in_a_payload_however_python_writes_it(shape: Any) -> None:
+    for secret in SECRETS:
+        manager = await feed(new_manager(), [user("hello")])
+        await manager.pool.add(ContextItem(shape(f'the "code" is {secret}'), "a note", "n"))
+        await manager.queue.append(ContextItem(shape(f"the code is {secret}")), ContextItem(shape("harmless")))
+        await manager.forget(containing=secret)
+        assert (len(manager.pool), len(manager.queue)) == (0, 1)
 
 
-@dataclass
-class Report:
-    pages: int
+NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, [Note("x")], {1: 2}, set[int](), nested(100)]
+JSON = [{"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, [], "", 0, nested(99)]
 
 
-NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, Report(3), [Report(3)], {1: 2}, set[int](), nested(100)]
-JSON = ["\ud800", ["\ud800"], {"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, {"a": 2**70}, [], "", 0, nested(99)]
-
-
-@pytest.mark.parametrize("payload", [*NO_JSON, *JSON], ids=ascii)
-async def test_a_payload_is_saved_as_it_is_if_it_is_wholly_json_else_as_its_text(tmp_path: Path, payload: Any) -> None:
+async def test_a_payload_is_saved_as_it_is_if_it_is_wholly_json_else_as_its_text(tmp_path: Path) -> None:
     manager = await feed(opened(JsonlStore(tmp_path)), [user("hello")])
-    await manager.pool.add(ContextItem(payload, "odd", "t"))
+    for number, payload in enumerate((*NO_JSON, *JSON)):
+        await manager.pool.add(ContextItem(payload, "odd", str(number)))
     await ask(manager)
     await manager.close()
     again = opened(JsonlStore(tmp_path))
     await again.ready()
     await again.close()
-    is_json = any(payload is one for one in JSON)
-    assert again.pool.get("t").content == (payload if is_json else str(payload))
+    assert [item.content for item in again.pool] == [*map(str, NO_JSON), *JSON]
