@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -27,9 +28,8 @@ def backend() -> str:
 @pytest.fixture
 def own() -> Generator[PrivateRedis]:
     """A server of this test's own, as it is installed: it keeps nothing."""
-    server = PrivateRedis("--appendonly", "no")
-    yield server
-    server.remove()
+    with closing(PrivateRedis("--appendonly", "no")) as server:
+        yield server
 
 
 @pytest.fixture
