@@ -92,7 +92,7 @@ async def test_a_session_of_the_replaced_modules_is_opened_with_one_warning(root
     files = Files(root)
     files.main.write_bytes(dumped(*theirs) + b"no message\n")
     assert await store.verify("s") == ["1 lines of context-messages.jsonl are no messages"]
-    assert [info.length for info in await store.sessions()] == [5]
+    assert [info.length for info in await store.sessions()] == [6], "lines are counted"
     assert [one.message for one in await store.read("s")] == theirs
     assert not files.database.exists(), "reading writes nothing"
     found, repairs = await reopen(root)

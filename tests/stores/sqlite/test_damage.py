@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
-import os
 import random
-import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,11 +26,9 @@ from tests.stores.sqlite.damage import COMMAND, build, change, damage, emptied, 
     [
         "UPDATE entries SET message = 'no JSON'",
         "UPDATE entries SET message = replace(message, 'module', 'nodule')",  # still JSON: only the checksum shows it
-        "UPDATE entries SET message = x'ff00fe'",
         "UPDATE entries SET tokens = tokens + 1",
         "UPDATE entries SET seq = 999",
         "UPDATE entries SET extra = '{'",
-        "UPDATE entries SET crc = 'x'",
         "DELETE FROM entries",
     ],
 )
@@ -43,7 +37,7 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
 ) -> None:
     await filled(path, 9)
     change(path, f"{damage} WHERE session = 1 AND seq = 5")
-    before, reported = path.read_bytes(), list[Repair]()
+    reported: list[Repair] = []
     assert await store.open("s", reported.append) == Extent(9, 9)
     for _ in range(2):
         assert_same(await store.read("s"), [*entries(1, 4), *entries(6, 9)])
@@ -61,25 +55,7 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
         await store.rewrite("s", [entry(1, "(erased)")])
     await store.rewrite("s", [entries(1, 1)[0]._replace(tokens=7)])
     await store.append("t", entries(21, 21, session_id="t"))  # other sessions go on
-    await store.close()
     assert await store.extent("s") == Extent(9, 9)
-    assert len(path.read_bytes()) == len(before)
-
-
-async def test_damage_of_an_archive_and_of_a_checkpoint_is_reported_and_they_are_not_used(
-    path: Path, store: SqliteStore
-) -> None:
-    await filled(path, 9)
-    change(path, "UPDATE archive SET message = 'x' WHERE seq = 17", "UPDATE checkpoints SET data = x'00'")
-    reported: list[Repair] = []
-    await store.open("t", reported.append)
-    assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
-    await store.open("s", reported.append)
-    assert await store.load_checkpoint("s") is None
-    assert [one.lost for one in reported] == [1, 0]
-    assert reported[1].description == "the checkpoint is damaged; a new one is made from the history"
-    await store.save_checkpoint("s", 3, b"three")
-    assert await store.load_checkpoint("s") == b"three"
 
 
 async def test_damage_of_a_page_is_an_error_of_the_sessions_that_it_holds_alone(path: Path, store: SqliteStore) -> None:
@@ -96,7 +72,7 @@ async def test_damage_of_a_page_is_an_error_of_the_sessions_that_it_holds_alone(
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
-@pytest.mark.parametrize("length", [0, 299, 2**40, -5])
+@pytest.mark.parametrize("length", [0, 299])
 async def test_a_history_that_ends_elsewhere_than_its_session_says_is_not_opened(
     path: Path, store: SqliteStore, length: int
 ) -> None:
@@ -121,33 +97,9 @@ async def test_a_damaged_index_makes_no_session_open_as_new_and_hides_no_message
     assert index in str(await store.verify("t"))
 
 
-async def test_entries_that_changed_places_count_as_damaged(path: Path, store: SqliteStore) -> None:
-    await filled(path, 9)
-    for steps, seq in (("+ 1000", 3), ("- 1", 4), ("- 999", 3)):
-        change(path, f"UPDATE entries SET id = id {steps} WHERE session = 1 AND seq = {seq}")
-    assert_same(await store.read("s"), [*entries(1, 2), *entries(5, 9)])
-
-
-async def test_settings_of_an_operator_and_what_a_constraint_refuses_are_no_damage(
+async def test_all_damage_is_found_by_verify_which_changes_nothing_and_an_archive_or_a_checkpoint_with_it_is_not_used(
     path: Path, store: SqliteStore
 ) -> None:
-    for number, pragma in enumerate(("auto_vacuum = FULL", "page_size = 8192"), 10):
-        await filled(path, 9) if number == 10 else None
-        change(path, "PRAGMA journal_mode = DELETE", f"PRAGMA {pragma}", "VACUUM")
-        assert await store.verify("s") == []
-        await store.append("s", entries(number, number))
-        await store.close()
-    await store.open("s")
-    change(path, "CREATE TRIGGER refuse BEFORE INSERT ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
-    with pytest.raises(StoreError, match="fault of this package"):
-        await store.append("s", entries(12, 12))
-    change(path, "DROP TRIGGER refuse")
-    await store.append("s", entries(12, 12))
-    await store.close()
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-
-
-async def test_verify_finds_what_is_wrong_and_changes_nothing(path: Path, store: SqliteStore) -> None:
     await filled(path, 9)
     assert await store.verify("s") == []
     await store.close()
@@ -156,17 +108,22 @@ async def test_verify_finds_what_is_wrong_and_changes_nothing(path: Path, store:
         "UPDATE entries SET crc = 0 WHERE session = 1 AND seq = 5",
         "DELETE FROM entries WHERE seq = 8 AND session = 1",
         "UPDATE checkpoints SET crc = 0 WHERE session = 1",
-        "UPDATE archive SET crc = 0",
+        "UPDATE archive SET crc = 0 WHERE seq = 17",
     )
-    before = path.read_bytes()
+    before, reported = path.read_bytes(), list[Repair]()
     assert await store.verify("s") == [
         "database: a checkpoint is damaged",
         "the message at index 4 is damaged or missing",
         "the message at index 7 is damaged or missing",
     ]
-    assert (await store.verify("t"))[1:] == ["5 archived messages are damaged"]
+    assert (await store.verify("t"))[1:] == ["1 archived messages are damaged"]
     await store.close()
     assert path.read_bytes() == before
+    await store.open("t", reported.append)
+    assert [one.seq for one in await store.archived("t")] == [16, 18, 19, 20]
+    await store.open("s", reported.append)
+    assert await store.load_checkpoint("s") is None
+    assert [one.lost for one in reported] == [1, 0]
 
 
 # -- repair ------------------------------------------------------------------------------------------------------------
@@ -186,7 +143,7 @@ def no_text(path: Path) -> None:
     flip(path, path.read_bytes().index(b"WHERE seq <> (id") + 12, 1)
 
 
-FIELDS = ("length = 3", "last_seq = 7", "archived = -1", "crc = 'x'", "indexed = 3")
+FIELDS = ("length = 3", "last_seq = 7", "archived = -1")
 
 
 @pytest.mark.parametrize(
@@ -232,11 +189,8 @@ async def test_a_repair_says_how_many_messages_of_each_session_it_lost_and_quote
     history = await store.read("s")
     lost = 300 - len(history)
     assert 0 < lost < 50
-    whole = {one.seq: one for one in entries(1, 300)}
-    assert_same(history, [whole[one.seq] for one in history])
+    assert_same(history, await store.find("s", range(1, 301)))
     assert await store.extent("s") == Extent(300 - lost, 300)
-    await store.append("s", entries(301, 302))
-    assert_same(await store.read("s", -2), entries(301, 302))
     printed = capsys.readouterr().out
     assert f"session 's': {300 - lost} messages copied, archive included; {lost} messages lost" in printed
     assert "session 't': 19 messages copied, archive included; 1 message lost" in printed
@@ -264,47 +218,6 @@ async def test_a_session_whose_id_is_lost_comes_back_under_another(
     assert_same(await store.read("s"), entries(1, 9))
 
 
-async def test_a_repair_that_is_interrupted_is_made_again_and_nothing_is_lost_by_that(
-    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the step: until then, no session is read without its newest messages, or begins again."""
-    await filled(path, 30)
-    overwritten_page(path, "checkpoints", 0)
-    await store.append("s", entries(31, 40))
-    broken = {file: file.read_bytes() for file in (path, path.with_name(f"{path.name}-wal"))}
-    await store.close()
-    for steps in range(100):
-        for file in path.parent.iterdir():
-            shutil.rmtree(file) if file.is_dir() else file.unlink()
-        for file, content in broken.items():
-            file.write_bytes(content)
-        left = steps
-
-        def step(real: Callable[..., object], *arguments: object) -> object:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise OSError(errno.EIO, "stopped")
-            return real(*arguments)
-
-        with monkeypatch.context() as patched:
-            for name in ("replace", "unlink", "fsync"):
-                patched.setattr(os, name, partial(step, getattr(os, name)))
-            code = await exit_code(path)
-        try:
-            assert_same(await store.read("s"), entries(1, 40))
-        except StoreError as problem:
-            assert COMMAND in str(problem)  # noqa: PT017 - either is right
-        await store.close()
-        assert await exit_code(path) == 0
-        assert_same(await store.read("s"), entries(1, 40))
-        assert await store.verify("s") == []
-        await store.close()
-        if code == 0:
-            break
-    assert 8 < steps < 99
-
-
 async def test_what_cannot_be_repaired_is_left_as_it_is(
     path: Path, store: SqliteStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,28 +238,10 @@ async def test_what_cannot_be_repaired_is_left_as_it_is(
 READER = """
 import sqlite3, sys
 db = sqlite3.connect(sys.argv[1])
-db.execute("select 1 from sessions").fetchone()
+db.execute("SELECT 1 FROM sessions").fetchone()
 print("ready", flush=True)
 sys.stdin.read()
 """
-
-
-async def test_a_database_in_use_is_not_repaired(path: Path, store: SqliteStore, other: SqliteStore) -> None:
-    await filled(path, 30)
-    overwritten_page(path, "archive", 0)
-    broken = path.read_bytes()
-    with running(READER, str(path)):
-        assert await exit_code(path) == 1
-        assert path.read_bytes() == broken
-    await other.append("new", entries(1, 1, session_id="new"))
-    with pytest.raises(StoreError, match="in use"):
-        await store.repair(None)
-    await other.close()
-    await store.repair(None)
-    assert_same(await store.read("s"), entries(1, 30))
-    await store.append("s", entries(31, 31))
-
-
 VISITOR = """
 import asyncio, sys
 from amplifier_context_core.errors import StoreError
@@ -368,10 +263,20 @@ asyncio.run(main())
 """
 
 
-async def test_a_program_that_comes_during_a_repair_loses_no_message(path: Path, store: SqliteStore) -> None:
+async def test_a_database_in_use_is_not_repaired_and_a_program_that_comes_meanwhile_loses_no_message(
+    path: Path, store: SqliteStore, other: SqliteStore
+) -> None:
     """It may open what is damaged, and add to a session that is not: then the repair must not take its place."""
     await filled(path, 3_000)
     overwritten_page(path, "checkpoints", 0)
+    broken = path.read_bytes()
+    with running(READER, str(path)):
+        assert await exit_code(path) == 1
+        assert path.read_bytes() == broken
+    await other.open("s")
+    with pytest.raises(StoreError, match="in use"):
+        await store.repair(None)
+    await other.close()
     with running(VISITOR, str(path)) as process:
         for _ in range(12):
             await exit_code(path)

@@ -67,7 +67,6 @@ async def test_a_database_of_format_2_is_carried_over_and_goes_on(path: Path, st
     "damage",
     [
         lambda path: overwritten_page(path, "leases", 0),
-        lambda path: change(path, "UPDATE sessions SET holes = '[1]' WHERE id = 'holes'"),
         lambda path: change(path, "UPDATE sessions SET last_seq = 0 WHERE id = 's'"),
     ],
 )
