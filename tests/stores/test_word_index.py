@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from amplifier_context_core.stores import word_index
 from amplifier_context_core.stores.word_index import WordIndex
 from amplifier_context_core.transcript.query import Term
-from amplifier_context_core.transcript.ranking import frequent
 from amplifier_context_core.transcript.search import ScanIndex
 from amplifier_context_testing.contract.samples import entry
 
@@ -48,13 +47,6 @@ def test_without_fts5_or_its_trigrams_the_history_is_scanned(monkeypatch: pytest
     monkeypatch.setattr(word_index, "can_index", without)
     history = [entry(1, "heron"), entry(2, "goose")]
     assert WordIndex().search(history, "heron", 5) == [history[0]]
-
-
-def test_an_old_text_that_has_all_frequent_words_is_found() -> None:
-    total = 20 * frequent(10**9)
-    contents = ["grey heron", *("grey goose" if number % 2 else "white heron" for number in range(total))]
-    history = [entry(seq, text) for seq, text in enumerate(contents, 1)]
-    assert WordIndex().search(history, "grey heron", 3)[0] is history[0]
 
 
 def test_an_index_whose_filling_failed_is_filled_by_the_next_search(monkeypatch: pytest.MonkeyPatch) -> None:

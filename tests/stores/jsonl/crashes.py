@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -55,16 +56,16 @@ class FaultyOs:
 
 
 def each_fault(lasting: bool | None = None) -> Iterator[tuple[Path, FaultyOs, int]]:
-    """Yield an empty folder and an `os` of which call 1 that changes files fails, then one whose call 2 does, and so on
+    """Yield an empty folder and an `os` of which call 1 fails, then one whose call 2 does, and so on
     until there was no such call. If it is lasting, all later calls fail, too; None: for even numbers.
     """
-    for number in range(1, 100):
-        left, lasts = number, number % 2 == 0 if lasting is None else lasting
+    for number in range(1, 300):
+        calls, lasts = count(1), number % 2 == 0 if lasting is None else lasting
 
-        def fault(name: str, lasts: bool = lasts) -> int:
-            nonlocal left
-            left -= name in WRITING
-            return errno.ENOSPC if name in WRITING and (left == 0 or (left < 0 and lasts)) else 0
+        def fault(name: str, calls: Iterator[int] = calls, number: int = number, lasts: bool = lasts) -> int:
+            call = next(calls)
+            code = errno.ENOSPC if name in WRITING else errno.EIO
+            return code if call == number or (lasts and call > number) else 0
 
         faulty = FaultyOs(fault)
         with fast_folder() as root:
@@ -102,8 +103,7 @@ class Disk:
     at: int = -1  # number of the call
     calls: int = 0
     is_copied: bool = False
-    inode: int = 0  # of the text file that was copied
-    ctime: int = 0  # likewise
+    original: os.stat_result | None = None  # of the text file that was copied
     copied: int = 0  # time of change of the copy
     possible: list[Version] = field(default_factory=list[Version])  # what a power cut then leaves
     synced: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
@@ -119,9 +119,9 @@ class Disk:
                 self.copy()
             self.calls += 1
             if name in ("fdatasync", "fsync"):
-                self._sync(arguments[0])
+                self._sync(Path(f"/proc/self/fd/{arguments[0]}"))
             elif name in ("replace", "unlink") and os.fspath(arguments[-1]) == str(self.main):
-                self.former.append(self._version() or Version())
+                self.former.append(self._version())
             return real(*arguments, **more)
 
         return call
@@ -138,11 +138,9 @@ class Disk:
         """Copy the folder; what shared memory held is gone."""
         self.is_copied = True
         self.root.mkdir(exist_ok=True)
-        current = self._version()
-        if current:
-            status = self.main.stat()
-            self.inode, self.ctime = status.st_ino, status.st_ctime_ns
-        self.possible = [*self.former, *([current] if current else [])] or [Version()]
+        if self.main.exists():
+            self.original = self.main.stat()
+        self.possible = [*self.former, *([self._version()] if self.original or not self.former else [])]
         shutil.copytree(self.root, self.then, ignore=unlocked)
         self._stamp()
 
@@ -150,23 +148,21 @@ class Disk:
         main = self.then / "s" / NAME
         self.copied = main.stat().st_ctime_ns if main.exists() else 0
 
-    def _sync(self, descriptor: int) -> None:
-        path = Path(f"/proc/self/fd/{descriptor}")
+    def _sync(self, path: Path) -> None:
         if path.is_dir():
             self.former.clear()
         else:
             self.synced[path.stat().st_ino] = path.read_bytes()
 
-    def _version(self) -> Version | None:
-        if not self.main.exists():
-            return None
-        return Version(self.main.read_bytes(), self.synced.get(self.main.stat().st_ino, b""))
+    def _version(self) -> Version:
+        synced = self.synced.get(self.main.stat().st_ino, b"") if self.main.exists() else b""
+        return Version(self.content(), synced)
 
     def cut_power(self, chance: random.Random) -> None:
         """Make of the copied text file what a power cut may leave of it."""
         main = self.then / "s" / NAME
         version = chance.choice(self.possible)
-        if version.content or version.synced:
+        if version != Version():
             main.write_bytes(_torn(version, chance))
         else:
             main.unlink(missing_ok=True)
@@ -204,12 +200,15 @@ class SameInode:
             return real
 
         def call(of: Any) -> Any:
-            found = real(of)
-            fields = {one: getattr(found, one) for one in ("st_ino", "st_size", "st_mode", "st_ctime_ns")}
-            if found.st_ino == self._copy:
-                fields["st_ino"] = self._disk.inode
-                if found.st_ctime_ns == self._disk.copied:
-                    fields["st_ctime_ns"] = self._disk.ctime
-            return SimpleNamespace(**fields)
+            found, original = real(of), self._disk.original
+            if found.st_ino != self._copy or original is None:
+                return found
+            is_as_copied = found.st_ctime_ns == self._disk.copied
+            return SimpleNamespace(
+                st_ino=original.st_ino,
+                st_size=found.st_size,
+                st_mode=found.st_mode,
+                st_ctime_ns=original.st_ctime_ns if is_as_copied else found.st_ctime_ns,
+            )
 
         return call

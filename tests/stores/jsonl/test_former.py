@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, MemoryStore, Repair, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import whole
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.crashes import each_fault, using
 from tests.stores.jsonl.files import Files, begin
 
 # Recorded with that commit: `begin` in each; in the last two, a crash came before an edit was applied.
@@ -90,26 +88,3 @@ async def test_a_torn_journal_is_not_applied_and_messages_that_the_index_lacks_a
         file.write(b'{"role": "user", "content": "theirs"}\n')
     assert await store.open("whole") == Extent(11, 14)
     assert (await store.read("whole"))[-1].message["content"] == "theirs"
-
-
-@pytest.mark.parametrize("name", SESSIONS)
-async def test_whatever_call_fails_a_session_is_carried_over_or_can_be_later(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder, faulty, number in each_fault():
-        unpack(folder)
-        store = JsonlStore(folder)
-        with using(monkeypatch, faulty):
-            try:
-                await store.open(name)
-            except StoreError:
-                pass
-            else:
-                await assert_held(store, name)
-        await store.close()
-        again = JsonlStore(folder)
-        await again.open(name)
-        await assert_held(again, name)
-        await again.close()
-        left = {path.name for path in (folder / name).iterdir()}
-        assert left <= {"context.db", "context-messages.jsonl", "former"}, f"call {number} left {sorted(left)}"

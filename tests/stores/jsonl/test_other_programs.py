@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,15 +38,13 @@ def append(files: Files, *messages: dict[str, Any]) -> None:
 # -- what is read back -------------------------------------------------------------------------------------------------
 
 
-async def test_a_rewrite_of_the_same_size_and_time_is_noticed(root: Path) -> None:
+async def test_a_rewrite_of_the_same_size_and_time_is_noticed(root: Path, store: JsonlStore) -> None:
     files = await write(root, 3)
     before = files.main.stat()
     files.main.write_bytes(files.main.read_bytes().replace(b"def f_3", b"def g_3"))
     os.utime(files.main, ns=(before.st_atime_ns, before.st_mtime_ns))
-    store = JsonlStore(root)
     await store.open("s")
     assert "def g_3" in (await store.read("s"))[-1].message["content"]
-    await store.close()
 
 
 async def test_a_search_leaves_a_text_file_of_another_program_as_it_is(root: Path, store: JsonlStore) -> None:
@@ -194,51 +193,41 @@ async def test_nothing_is_written_to_a_database_that_another_program_removed(
 
 
 @pytest.mark.parametrize("part", ["context-messages.jsonl", "context-messages.lock", "context.db"])
-@pytest.mark.parametrize("what", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda place: place.symlink_to("../elsewhere")])
 async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(
-    root: Path, store: JsonlStore, part: str, what: str
+    root: Path, store: JsonlStore, part: str, make: Callable[[Path], None]
 ) -> None:
     await begin(store)
     await store.close()
-    elsewhere = root / "elsewhere"
-    elsewhere.write_bytes(b"untouched")
     place = Files(root).path(part)
     place.unlink(missing_ok=True)
-    if what == "folder":
-        (place / "in it").mkdir(parents=True)
-    elif what == "pipe":
-        os.mkfifo(place)
-    else:
-        place.symlink_to(elsewhere)
+    make(place)
     with pytest.raises(StoreError, match=part):
         await store.open("s")
     await store.close()
-    assert elsewhere.read_bytes() == b"untouched"
+    assert not (root / "elsewhere").exists()
 
 
 async def test_a_lock_file_that_is_not_locked_names_no_holder(root: Path, store: JsonlStore) -> None:
     owner = (await write(root, 2)).path("context-messages.lock")
-    pids = (os.getpid(), 2**22 + 1, 0, -1, "x")
-    owners = [json.dumps({"pid": pid, "host": os.uname().nodename}) for pid in pids]
-    for text in (*owners, "", "garbage", "[]", "\0"):
+    ours, odd = (json.dumps({"pid": pid, "host": os.uname().nodename}) for pid in (os.getpid(), "x"))
+    for text in (ours, odd, "", "garbage", "[]", "\0"):
         owner.write_text(text)
         assert [info.holder for info in await store.sessions()] == [""]
     await store.open("s")
 
 
 async def test_a_session_folder_that_is_a_link_out_of_the_root_is_refused(root: Path) -> None:
-    outside, inside = root / "outside", root / "sessions"
-    outside.mkdir()
-    inside.mkdir()
-    (inside / "s").symlink_to(outside)
-    (inside / "dangling").symlink_to(root / "nowhere")
-    store = JsonlStore(inside)
+    for folder in ("outside", "sessions"):
+        (root / folder).mkdir()
+    store, inside = JsonlStore(root / "sessions"), root / "sessions"
+    for name, place in (("s", root / "outside"), ("dangling", root / "nowhere"), ("link", inside / "real")):
+        (inside / name).symlink_to(place)
     for ask in (store.open("s"), store.read("s"), store.append("dangling", entries(1, 1)), store.delete("s")):
         with pytest.raises(StoreError, match="link out of"):
             await ask
-    assert list(outside.iterdir()) == []
+    assert list((root / "outside").iterdir()) == []
     await store.append("real", entries(1, 2))
     await store.close()
-    (inside / "link").symlink_to(inside / "real")
     assert [one.seq for one in await store.read("link")] == [1, 2]
     await store.close()

@@ -26,11 +26,9 @@ Run = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
 @asynccontextmanager
-async def running(
-    url: str, kind: type[PostgresPool] = PostgresPool, **options: Any
-) -> AsyncGenerator[tuple[PostgresPool, Run]]:
+async def running(url: str, **options: Any) -> AsyncGenerator[tuple[PostgresPool, Run]]:
     """Yield a pool, and what runs work on its thread."""
-    pool = kind(PostgresStore.from_url(url, **options)._key)
+    pool = PostgresPool(PostgresStore.from_url(url, **options)._key)
     async with asyncio.timeout(60):
         yield pool, pool.loop_thread.run
     await pool.loop_thread.run(pool.stop())
@@ -74,35 +72,6 @@ async def test_many_statements_may_take_longer_than_a_silent_server(url: str) ->
             return 5
 
         assert await run(pool.run(work)) == 5
-
-
-class FullPool(PostgresPool):
-    """The server takes two connections: one to look whether it is there, and one for the pool."""
-
-    left, refusals = 2, 0
-
-    async def _configure(self, connection: Connection) -> None:
-        if not self.left:
-            self.refusals += 1
-            raise psycopg.OperationalError("too many connections")
-        self.left -= 1
-        await super()._configure(connection)
-
-
-async def test_a_caller_waits_for_a_busy_connection_where_the_server_takes_no_other(url: str) -> None:
-    async with running(with_parameters(url, pool_size=2), FullPool) as (pool, run):
-        assert isinstance(pool, FullPool)
-
-        async def hold(_: Connection) -> str:
-            while pool.refusals < 2:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.1)  # for the pool to give up
-            return "released"
-
-        async def both() -> list[Any]:
-            return await asyncio.gather(pool.run(hold), pool.ask("SELECT 1", {}))
-
-        assert await run(both()) == ["released", [(1,)]]
 
 
 async def test_a_missing_database_is_reported_as_missing_and_of_several_hosts_one(url: str) -> None:

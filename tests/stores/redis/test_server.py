@@ -154,38 +154,25 @@ FAR = 2**53  # milliseconds: a lease that does not expire
 def former(client: Any, prefix: str) -> Any:
     """The keys of the recorded sessions."""
     for name, (kind, value) in RECORDED.items():
-        key = name.replace("PREFIX", prefix)
-        match kind:
-            case "hash":
-                client.hset(key, mapping=value)
-            case "list":
-                client.rpush(key, *value)
-            case "zset":
-                client.zadd(key, value)
-            case _:
-                client.set(key, value)
+        add = {"hash": lambda key, value: client.hset(key, mapping=value), "zset": client.zadd, "string": client.set}
+        add["list"] = lambda key, value: client.rpush(key, *value)
+        add[kind](name.replace("PREFIX", prefix), value)
     client.hset(f"{{{prefix}:leased}}:meta", "expires", FAR)
     return client
 
 
-async def seqs(store: Store, session_id: str) -> list[int]:
-    return [one.seq for one in await store.read(session_id)]
-
-
-async def test_a_session_goes_on_without_its_damaged_rows_and_all_are_listed(
+async def test_a_former_session_goes_on_without_its_damaged_rows_and_all_are_listed(
     store: Store, former: Any, prefix: str
 ) -> None:
     key = f"{{{prefix}:s}}:session"
     await store.append("s", entries(12, 13))
     assert "garbage" not in former.hvals(key)
     await store.replace("s", 6, entries(14, 14))
-    assert await seqs(store, "s") == [1, 3, 4, 5, 9, 10, 14]
+    assert [one.seq for one in await store.read("s")] == [1, 3, 4, 5, 9, 10, 14]
     assert [one.seq for one in await store.archived("s")] == [6, 7, 8, 11, 12, 13]
-    await store.fork("s", "other child")
-    assert await seqs(store, "other child") == [1, 3, 4, 5, 9, 10, 14]
     former.hset(f"{{{prefix}:leased}}:meta", "expires", 1)
     listed = sorted((one.session_id, one.length) for one in await store.sessions())
-    assert listed == [("child", 4), ("empty", 0), ("leased", 1), ("other child", 7), ("s", 7)]
+    assert listed == [("child", 4), ("empty", 0), ("leased", 1), ("s", 7)]
     await store.delete("child")
     assert former.keys(f"{{{prefix}:child}}:*") == []
     assert "child" not in former.zrange(f"{prefix}:sessions", 0, -1)
@@ -197,13 +184,11 @@ async def test_what_cannot_be_carried_over_is_refused_and_what_was_lost_before_i
     for call in (store.open("leased"), store.read("leased"), store.append("leased", entries(2, 2))):
         with pytest.raises(SessionInUse, match="pid 1 on recorder, with an earlier version"):
             await call
-    assert former.hget(f"{{{prefix}:leased}}:meta", "expires") == str(FAR)
     former.delete(f"{{{prefix}:s}}:entries")
     length = former.hget(f"{{{prefix}:s}}:meta", "length")
     former.hdel(f"{{{prefix}:s}}:meta", "length")  # of a layout before that
-    for call in (store.open("s"), store.read("s")):
-        with pytest.raises(StoreError, match="commit 37ba2a6"):
-            await call
+    with pytest.raises(StoreError, match="commit 37ba2a6"):
+        await store.open("s")
     former.hset(f"{{{prefix}:s}}:meta", "length", length)
     assert await store.open("s") == Extent(0, 11)
     assert "7 of 7 messages are gone" in caplog.text

@@ -7,9 +7,7 @@ import errno
 import inspect
 import os
 import sqlite3
-import tempfile
-from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,43 +62,6 @@ async def test_a_database_locked_by_another_program_is_reported_and_read(path: P
         assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
-
-
-@contextmanager
-def without_privileges() -> Generator[None]:
-    """File permissions apply, as they do not to root."""
-    user = os.geteuid()
-    os.seteuid(user or 65_534)
-    try:
-        yield
-    finally:
-        os.seteuid(user)
-
-
-@pytest.mark.parametrize("modes", [(0o644, 0o555), (0o444, 0o755), (0o444, 0o555)])
-async def test_a_read_only_database_is_read_and_no_log_that_cannot_be_read_along_is_left_out(
-    modes: tuple[int, int],
-) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "sessions.db"
-        store = SqliteStore(path)
-        await store.append("s", entries(1, 1_200))
-        for ending in ("", "-wal"):
-            path.with_name(f"copy.db{ending}").write_bytes(path.with_name(path.name + ending).read_bytes())
-        await store.close()
-        path.chmod(modes[0])
-        path.parent.chmod(modes[1])
-        logged = SqliteStore(path.with_name("copy.db"))
-        with without_privileges():
-            found = await store.sessions(), await store.read("s"), await store.search("s", "message 7", 3)
-            assert [len(one) for one in found] == [1, 1_200, 1]
-            for call in (store.append("s", entries(1_201, 1_201)), logged.read("s")):
-                with pytest.raises(StoreError, match="cannot be"):
-                    await call
-            await store.close()
-            await logged.close()
-        path.parent.chmod(0o755)
-        assert sorted(one.name for one in path.parent.iterdir()) == ["copy.db", "copy.db-wal", "sessions.db"]
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
@@ -163,20 +124,3 @@ async def test_a_listener_for_repairs_may_fail(
     assert [one.seq for one in await store.read("s")] == [1, 3]
     assert "a listener for repairs failed (RuntimeError)" in caplog.text
     assert "1 damaged message was left out. " in caplog.text
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system does not list open files")
-async def test_openings_that_fail_leave_no_file_open(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> sqlite3.Connection:
-        raise sqlite3.OperationalError("unable to open database file")
-
-    async def left_open() -> int:
-        with pytest.raises(StoreError):
-            await store.append("s", entries(1, 1))
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(engine, "open_database", fail)
-        before = await left_open()
-        assert [await left_open() for _ in range(5)] == [before] * 5
-    await store.append("s", entries(1, 1))

@@ -50,15 +50,11 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 async def test_a_session_of_the_other_mode_is_opened_and_continued(url: str) -> None:
     plain = url.removesuffix("?journal=truncate")
-    for one in (plain, url, plain):
+    for seq, one in enumerate((plain, url, plain, url), 1):
         store = open_store(one)
-        before = await store.read("s")
-        await store.append("s", entries(len(before) + 1, len(before) + 2))
+        await store.append("s", entries(seq, seq))
+        assert_same(await store.read("s"), entries(1, seq))
         await store.close()
-    store = open_store(url)
-    assert_same(await store.read("s"), entries(1, 6))
-    assert [info.length for info in await store.sessions()] == [6]
-    await store.close()
 
 
 async def test_no_log_is_left_beside_the_file_and_erased_text_is_in_none(url: str, tmp_path: Path) -> None:
@@ -95,8 +91,7 @@ async def test_a_journal_of_an_interrupted_commit_is_applied(url: str, tmp_path:
     store, repairs = open_store(url), list[Repair]()
     await store.append("s", entries(1, 3))
     await store.close()
-    path = next(tmp_path.rglob("*.db"))
-    interrupt_commit(path)
+    interrupt_commit(next(tmp_path.rglob("*.db")))
     if call == "sessions":
         assert [(info.session_id, info.length) for info in await store.sessions()] == [("s", 3)]
     elif call == "repair":
@@ -104,7 +99,6 @@ async def test_a_journal_of_an_interrupted_commit_is_applied(url: str, tmp_path:
         await store.repair("s", repairs.append)
     assert repairs == []
     assert_same(await store.read("s"), entries(1, 3))
-    await store.append("s", entries(4, 4))
     await store.close()
 
 
