@@ -6,6 +6,7 @@ It recognises the request to be cut by a mark: bytes in a message. The moments a
 - ``after``: the server has answered, so it has committed; the answer never reaches the client.
 - ``middle``: the server gets the first half of what came with the mark, and no more.
 - ``late``: the client is cut off at once; the server gets the request a moment later and carries it out.
+- ``silence``: nobody gets anything more.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncGenerator
 from typing import Literal, NamedTuple
 
-Moment = Literal["before", "after", "middle", "late"]
+Moment = Literal["before", "after", "middle", "late", "silence"]
 LATE = 0.25  # seconds
 _SIZE = 1 << 16  # bytes that are read at once
 
@@ -77,6 +78,8 @@ class Proxy:
         match cut.moment:
             case "before":
                 pass
+            case "silence":
+                await client.read()
             case "middle":
                 to_server.write(data[: max(1, len(data) // 2)])
             case "after":

@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -76,18 +75,6 @@ class PrivateServer:
     def stop(self) -> None:
         raise NotImplementedError
 
-    def pid(self) -> int:
-        raise NotImplementedError
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all processes of the server."""
-        os.kill(self.pid(), number)  # before its children: then there will be no more of them
-        command = ["ps", "-o", "pid=", "--ppid", str(self.pid())]
-        found = subprocess.run(command, capture_output=True, text=True, check=False)
-        for pid in map(int, found.stdout.split()):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-
     def close(self) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -120,9 +107,6 @@ class PrivatePostgres(PrivateServer):
         if (self.folder / "data" / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", self._data, "-m", "immediate", "-w", "stop")
 
-    def pid(self) -> int:
-        return int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
-
 
 class PrivateRedis(PrivateServer):
     """It syncs every change before it acknowledges it, without other options."""
@@ -152,9 +136,6 @@ class PrivateRedis(PrivateServer):
     def stop(self) -> None:
         self._process.kill()
         self._process.wait()
-
-    def pid(self) -> int:
-        return self._process.pid
 
 
 def postgres_is_there() -> None:

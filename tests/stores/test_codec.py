@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ConfigError, InvalidMessage, StoreError
+from amplifier_context_core import InvalidMessage, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.stores import index_range
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
-from amplifier_context_core.stores.validation import check_session_id
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import differing, entry
 from tests.laws.histories import ANY_STEPS, flat
@@ -153,24 +151,3 @@ def test_an_ordinary_entry_has_no_extra_and_an_odd_one_is_read_as_far_as_possibl
     assert encode_extra(entry(7), "s") == {}
     read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
     assert (read.message, read.session_id, read.created) == (entry(7).message, "s", entry(7).created)
-
-
-@given(st.text(max_size=220))
-def test_any_valid_id_names_one_file_and_prints_on_one_line(session_id: str) -> None:
-    try:
-        text = check_session_id(session_id)
-    except ConfigError as refused:
-        text = str(refused)
-    else:
-        assert len(f"{session_id}.checkpoint.tmp-12345".encode()) <= 255
-        assert not set(session_id) & {"/", "\\", "\0"}
-        assert session_id not in (".", "..")
-    assert text.isprintable()
-    assert len(text) < 3_000
-
-
-@given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
-def test_index_range_is_that_of_a_slice(length: int, start: int, stop: int | None) -> None:
-    found = index_range(length, start, stop)
-    assert list(found) == list(range(length))[start:stop]
-    assert (found.step, 0 <= found.start <= length, 0 <= found.stop <= length) == (1, True, True)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core import open_store
-from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core.errors import SessionInUse
 from amplifier_context_core.stores import Extent, Searchable
 from amplifier_context_testing.contract.fixtures import assert_unknown
 from amplifier_context_testing.contract.samples import entries, entry
@@ -69,14 +69,6 @@ async def test_without_an_archive_nothing_replaced_is_kept(url: str, tmp_path: P
     await store.replace("s", 2, [])
     await store.close()
     assert b"module_5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-
-
-async def test_a_file_where_a_folder_should_be_is_named(url: str, tmp_path: Path) -> None:
-    (tmp_path / "deep").write_bytes(b"")
-    store = open_store(url)
-    with pytest.raises(StoreError, match=r"folder is a file"):
-        await store.append("s", entries(1, 1))
-    await store.close()
 
 
 async def test_a_store_without_references_releases_everything(url: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,28 +28,6 @@ async def ended(call: Awaitable[object]) -> BaseException | None:
     done, _ = await asyncio.wait((task,), timeout=DEADLINE)
     assert done, "the call hangs"
     return task.exception()
-
-
-async def test_a_thread_that_cannot_be_started_is_an_error_and_the_next_call_starts_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    database = SqliteEngine(tmp_path / "sessions.db", "fsync", 1.0)
-    server = LoopThread("test")
-    calls: list[Callable[[], Awaitable[object]]] = [
-        lambda: database.run(lambda: "done"),
-        lambda: server.run(asyncio.sleep(0, "done")),
-    ]
-    for call in calls:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refused)
-            for _ in range(2):
-                assert isinstance(await ended(call()), StoreError)
-        assert await asyncio.wait_for(call(), DEADLINE) == "done"
-    server.stop()
-    await database.close()
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: type(problem).__name__)

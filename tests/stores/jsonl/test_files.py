@@ -19,7 +19,7 @@ from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.samples import entries
-from tests.stores.jsonl.files import NAME, Files, garble, unlocked, write
+from tests.stores.jsonl.files import Files, garble, unlocked, write
 
 
 async def test_one_file_is_the_session_whatever_its_id_and_keeps_its_rights(root: Path) -> None:
@@ -81,23 +81,6 @@ async def test_where_case_is_ignored_two_ids_are_never_one_file(
             await call
     assert len(await store.read("Task-One")) == 3
     await store.fork("Task-One", "Task-Two")
-
-
-async def test_the_mirror_of_a_session_that_was_closed_is_not_read_to_resume_it(
-    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, open_file, opened = await write(root, 30), os.open, list[str]()
-
-    def noted(path: str, *arguments: Any) -> int:
-        opened.append(os.path.basename(path))
-        return open_file(path, *arguments)
-
-    monkeypatch.setattr(os, "open", noted)
-    for reads in (False, True):
-        assert await store.open("s") == Extent(30, 30)
-        assert (NAME in opened) == reads
-        await store.release("s")
-        os.utime(files.main)
 
 
 async def test_an_idle_session_needs_no_reading_after_a_kill(

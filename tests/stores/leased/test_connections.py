@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -20,12 +19,13 @@ from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.places import PARAMETERS
 from tests.stores.proxy import LATE, Moment, Proxy, proxied
-from tests.stores.servers import PRIVATE, PrivateServer, own_name, store_of
+from tests.stores.servers import PRIVATE, PrivateServer, own_name, store_of, with_parameters
 
 MOMENTS: list[Moment] = ["before", "after", "middle", "late"]
+SILENCE = {"postgresql": "statement_timeout", "redis": "socket_timeout"}  # after which the client gives up
 TIMEOUTS = {
-    "postgresql": "statement_timeout={}&connect_timeout=2",
-    "redis": "socket_timeout={}&socket_connect_timeout=2",
+    "postgresql": "statement_timeout=3&connect_timeout=2",
+    "redis": "socket_timeout=3&socket_connect_timeout=2",
 }
 Change = Callable[[Store], Awaitable[object]]
 MARK = "cut here"  # the request that has it is cut off
@@ -185,13 +185,11 @@ def server(backend: str) -> Generator[PrivateServer]:
         yield started
 
 
-@pytest.fixture(params=[3])
-async def there(backend: str, server: PrivateServer, request: pytest.FixtureRequest) -> AsyncGenerator[LeasedStore]:
-    """A store on it. The parameter is the seconds, with some grace, after which it disconnects from a silent server."""
-    timeouts = TIMEOUTS[backend].format(request.param)
-    store = store_of(f"{server.url}?{PARAMETERS[backend]}={own_name()}&{timeouts}")
+@pytest.fixture
+async def there(backend: str, server: PrivateServer) -> AsyncGenerator[LeasedStore]:
+    """A store on it."""
+    store = store_of(f"{server.url}?{PARAMETERS[backend]}={own_name()}&{TIMEOUTS[backend]}")
     yield store
-    server.signal(signal.SIGCONT)
     await store.close()
 
 
@@ -217,14 +215,14 @@ async def test_acknowledged_messages_outlive_the_server_and_the_store_goes_on(
     assert_same(await there.read("s"), entries(1, 7))
 
 
-@pytest.mark.parametrize("there", [1], indirect=True)
-async def test_a_silent_server_is_disconnected(there: LeasedStore, server: PrivateServer) -> None:
-    await there.append("s", entries(1, 2))
-    server.signal(signal.SIGSTOP)
+async def test_a_silent_server_is_disconnected(backend: str, url: str, proxy: Proxy) -> None:
+    at = url.replace(f":{urlsplit(url).port}", f":{proxy.port}", 1)
+    store = store_of(with_parameters(at, **{SILENCE[backend]: 1}))
+    await store.append("s", entries(1, 2))
+    for _ in range(3):
+        proxy.cut(MARK.encode(), "silence")
     with pytest.raises(StoreError):
-        await asyncio.wait_for(there.append("s", [entry(3, "never acknowledged")]), 60)
-    server.signal(signal.SIGCONT)
-    found = await there.read("s")
-    assert_same(found, [*entries(1, 2), *([entry(3, "never acknowledged")] if len(found) == 3 else [])])
-    await there.append("s", entries(4, 4))
-    assert_same(await there.read("s"), [*found, *entries(4, 4)])
+        await asyncio.wait_for(store.append("s", [entry(3, MARK)]), 60)
+    assert_same(await store.read("s"), entries(1, 2))
+    await store.append("s", entries(4, 4))
+    await store.close()

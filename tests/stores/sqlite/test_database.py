@@ -1,24 +1,29 @@
-"""What is peculiar to SQLite: files, versions, groups, threads, and locks, which end with their holder."""
+"""What is peculiar to SQLite: files, versions, groups, locks, faults of the system, and the search index."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import inspect
 import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import filelock
 import pytest
 
-from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, StoreError
 from amplifier_context_core.stores import Extent
-from amplifier_context_core.stores.sqlite import schema
+from amplifier_context_core.stores.sqlite import engine, errors, schema
+from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.stores.sqlite.damage import change
 from tests.stores.sqlite.damage import change as changed
 
 
@@ -207,3 +212,159 @@ async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock
     assert len(list((folder := path.with_name("sessions.db.locks")).iterdir())) == 1
     await store.close()
     assert not folder.exists()
+
+
+async def test_a_full_database_fails_the_call_and_nothing_else(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = engine.open_database
+
+    def limited(*arguments: Any) -> sqlite3.Connection:
+        db = whole(*arguments)
+        db.execute("PRAGMA max_page_count = 30")
+        return db
+
+    big = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "open_database", limited)
+        await store.append("s", entries(1, 3))
+        came = await asyncio.gather(
+            store.append("a", entries(1, 1)),
+            store.append("s", big),
+            store.append("b", entries(1, 1)),
+            return_exceptions=True,
+        )
+        assert [type(one).__name__ for one in came] == ["NoneType", "StoreError", "NoneType"]
+        with pytest.raises(StoreError, match=r"cannot grow: the disk is full; free some space"):
+            await store.save_checkpoint("s", 1, b"x" * 300_000)
+        assert_same(await store.read("s"), entries(1, 3))
+    await store.close()
+    await store.append("s", big)
+    assert (await store.extent("s")).length == 9
+
+
+async def test_a_database_locked_by_another_program_is_reported_and_read(path: Path, store: SqliteStore) -> None:
+    await store.append("s", entries(1, 1))
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked by another process"):
+            await store.append("s", entries(2, 2))
+        assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
+    await store.append("s", entries(2, 2))
+    assert_same(await store.read("s"), entries(1, 2))
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE])
+async def test_a_database_that_cannot_be_created_is_reported_and_created_later(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("amplifier_context_core.stores.sqlite.schema.make_file", refuse)
+        assert await store.read("s") == []
+        for call in (store.append("s", entries(1, 1)), store.save_checkpoint("s", 0, b"")):
+            with pytest.raises(StoreError, match=rf"sessions.db cannot.*\({errno.errorcode[code]}\)"):
+                await call
+    await store.append("s", entries(1, 1))
+    assert await store.extent("s") == Extent(1, 1)
+
+
+async def test_what_a_failed_commit_may_have_written_is_not_written_twice(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite writes the whole transaction to its log before it syncs the log: after a failed sync it may be there."""
+    execute = Connection.execute
+
+    def unsynced(db: Connection, sql: str, *parameters: Any) -> sqlite3.Cursor:
+        done = execute(db, sql, *parameters)
+        if sql == "COMMIT":
+            raise driver_error(sqlite3.OperationalError, "disk I/O error", "SQLITE_IOERR_FSYNC")
+        return done
+
+    await store.append("s", entries(1, 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "execute", unsynced)
+        came = await asyncio.gather(
+            store.append("s", entries(2, 2)), store.append("t", entries(1, 1)), return_exceptions=True
+        )
+        assert [type(one) for one in came] == [OutcomeUnknown, OutcomeUnknown]
+    assert_same(await store.read("s"), entries(1, 2))
+    assert_same(await store.read("t"), entries(1, 1))
+
+
+def test_every_error_of_the_driver_is_one_of_ours_and_quotes_no_content(path: Path) -> None:
+    kinds = [kind for _, kind in inspect.getmembers(sqlite3, inspect.isclass) if issubclass(kind, sqlite3.Error)]
+    assert len(kinds) > 8
+    for kind in kinds:
+        outcome = str(errors.store_error(kind("some words of a message"), path))
+        assert outcome == f"the database {path} could not do what was asked ({kind.__name__})"
+
+
+async def test_a_listener_for_repairs_may_fail(
+    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("theirs")
+
+    await store.append("s", entries(1, 3))
+    await store.open("s", fail)
+    change(path, "UPDATE entries SET crc = 0 WHERE seq = 2")
+    assert [one.seq for one in await store.read("s")] == [1, 3]
+    assert "a listener for repairs failed (RuntimeError)" in caplog.text
+    assert "1 damaged message was left out. " in caplog.text
+
+
+async def append_texts(store: SqliteStore, *texts: str) -> None:
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
+
+
+async def test_while_an_index_is_filled_messages_are_appended_and_then_a_search_waits_for_no_writer(
+    store: SqliteStore, path: Path
+) -> None:
+    await append_texts(store, *(f"needle {seq}" for seq in range(1, 3_001)))
+    searching = asyncio.create_task(store.search("s", "needle 2999", 1))
+    await asyncio.sleep(0)
+    await store.append("s", [entry(3_001, "appended")])
+    assert not searching.done()
+    assert await searching == [2999]
+    assert await store.search("s", "appended", 1) == [3001]
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(2):
+            assert await store.search("s", "needle 2999", 1) == [2999]
+
+
+async def test_without_fts5_the_history_is_scanned_and_what_was_indexed_before_goes_stale_unseen(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(db: sqlite3.Connection) -> bool:
+        return False
+
+    await append_texts(store, "needle one", "needle two", "needle three")
+    assert await store.search("s", "needle", 5) == [3, 2, 1]
+    with monkeypatch.context() as patch:
+        for module in ("search", "changes"):
+            patch.setattr(f"amplifier_context_core.stores.sqlite.{module}.can_index", without)
+        assert await store.search("s", "needle", 5) == [3, 2, 1]
+        assert await store.search("s", "登", 5) == []
+        await store.replace("s", 1, [entry(4, "other")])
+    assert await store.search("s", "needle", 5) == [1]
+    assert await store.search("s", "other", 5) == [4]
+
+
+async def test_a_damaged_index_is_rebuilt_and_hinders_no_edit_that_keeps_no_archive(path: Path) -> None:
+    store, reported = SqliteStore(path, durability="none", archive=False), list[object]()
+    await append_texts(store, "needle one", "two", "needle three")
+    for damage in ("id > 10", "id = 1"):
+        assert await store.search("s", "needle", 5) == [3, 1]
+        await store.close()
+        change(path, f"DELETE FROM words_data WHERE {damage}")
+        await store.open("s", reported.append)
+        assert damage == "id = 1" or await store.search("s", "needle", 5) == [3, 1]
+        assert "search index was damaged" in str(reported)
+    await store.replace("s", 2, [])
+    assert await store.search("s", "needle", 5) == [1]
+    await store.close()
+    assert b"three" not in path.read_bytes()
