@@ -6,8 +6,6 @@ kill the store must hold what the reference store holds after the same steps, wi
 next append must succeed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

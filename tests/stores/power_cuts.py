@@ -5,8 +5,6 @@ what was synced, and of each later write any of its sectors. A new file, a new n
 when their folder is synced; before that each may or may not have. A file that is renamed has one of both names.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re

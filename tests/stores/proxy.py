@@ -9,8 +9,6 @@ It recognises the request to be cut by a mark: bytes in a message. The moments a
 - ``silence``: nobody gets anything more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from asyncio import StreamReader, StreamWriter

@@ -1,7 +1,5 @@
 """The servers that tests share, and private ones that a test may stop, freeze and start again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -2,8 +2,6 @@
 call.
 """
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 from typing import Any

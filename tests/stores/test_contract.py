@@ -1,7 +1,5 @@
 """Every store keeps the contract, which asks every method and is not fooled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What both stores in files keep to: their owner's files, the processes that use them, and what is left of them."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

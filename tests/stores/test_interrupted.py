@@ -5,8 +5,6 @@ Each `Work` begins in a folder and is done there by another process: ``python -m
 does all of it, each in the folder of its name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import io
 import lzma

@@ -2,8 +2,6 @@
 session opens, and the next append is clean.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """How a store is opened by its URL, and the errors if it cannot be."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

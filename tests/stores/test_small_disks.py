@@ -1,7 +1,5 @@
 """Disks that are full or read-only: stores in files are read, and writing names the way out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Generator

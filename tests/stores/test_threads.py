@@ -1,7 +1,5 @@
 """Threads of stores answer every call, whatever the work raised; so do changes that are sent together."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Sequence

@@ -1,7 +1,5 @@
 """The full-text index in memory: it finds what a scan finds, and follows the history."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """A folder of its own for every test of the JSONL store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

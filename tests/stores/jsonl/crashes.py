@@ -1,11 +1,8 @@
 """Systems that fail and crash: the module `os`, as the store then uses it, and what a crash leaves of a folder.
 
 After a kill that is what was written; after a power cut, what was synced and some of the rest. The databases are copied
-as they are: SQLite promises what it committed. The text file is ours, so its unsynced writes are modelled. A write
-reaches the disk in blocks, in any order, or not. A rename reaches it when its folder is synced.
+as they are: SQLite promises what it committed. The text file is ours, so its unsynced writes are modelled.
 """
-
-from __future__ import annotations
 
 import errno
 import os
@@ -17,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -84,16 +81,6 @@ def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
         yield
 
 
-BLOCK = 64  # bytes; small, so that short files have many
-
-
-class Version(NamedTuple):
-    """A text file under its name: what it holds, and what of it is synced."""
-
-    content: bytes = b""
-    synced: bytes = b""
-
-
 @dataclass
 class Disk:
     """Watches the text file of session ``s``, and copies its folder before a call of the operating system."""
@@ -105,9 +92,8 @@ class Disk:
     is_copied: bool = False
     original: os.stat_result | None = None  # of the text file that was copied
     copied: int = 0  # time of change of the copy
-    possible: list[Version] = field(default_factory=list[Version])  # what a power cut then leaves
+    content: bytes = b""  # that was copied
     synced: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
-    former: list[Version] = field(default_factory=list[Version])  # under the name since the folder was synced last
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
@@ -118,29 +104,19 @@ class Disk:
             if self.calls == self.at:
                 self.copy()
             self.calls += 1
-            if name in ("fdatasync", "fsync"):
-                self._sync(Path(f"/proc/self/fd/{arguments[0]}"))
-            elif name in ("replace", "unlink") and os.fspath(arguments[-1]) == str(self.main):
-                self.former.append(self._version())
+            if name in ("fdatasync", "fsync") and (path := Path(f"/proc/self/fd/{arguments[0]}")).is_file():
+                self.synced[path.stat().st_ino] = path.read_bytes()
             return real(*arguments, **more)
 
         return call
-
-    @property
-    def main(self) -> Path:
-        return self.root / "s" / NAME
-
-    def content(self) -> bytes:
-        """Return what the text file holds now."""
-        return self.main.read_bytes() if self.main.exists() else b""
 
     def copy(self) -> None:
         """Copy the folder; what shared memory held is gone."""
         self.is_copied = True
         self.root.mkdir(exist_ok=True)
-        if self.main.exists():
-            self.original = self.main.stat()
-        self.possible = [*self.former, *([self._version()] if self.original or not self.former else [])]
+        main = self.root / "s" / NAME
+        if main.exists():
+            self.original, self.content = main.stat(), main.read_bytes()
         shutil.copytree(self.root, self.then, ignore=unlocked)
         self._stamp()
 
@@ -148,41 +124,18 @@ class Disk:
         main = self.then / "s" / NAME
         self.copied = main.stat().st_ctime_ns if main.exists() else 0
 
-    def _sync(self, path: Path) -> None:
-        if path.is_dir():
-            self.former.clear()
-        else:
-            self.synced[path.stat().st_ino] = path.read_bytes()
-
-    def _version(self) -> Version:
-        synced = self.synced.get(self.main.stat().st_ino, b"") if self.main.exists() else b""
-        return Version(self.content(), synced)
-
     def cut_power(self, chance: random.Random) -> None:
-        """Make of the copied text file what a power cut may leave of it."""
-        main = self.then / "s" / NAME
-        version = chance.choice(self.possible)
-        if version != Version():
-            main.write_bytes(_torn(version, chance))
-        else:
-            main.unlink(missing_ok=True)
+        """Make of the copied text file what a power cut may leave of it: of the bytes after its last sync some, or
+        zeros, which is how a block reads that was never written.
+        """
+        synced = self.synced.get(self.original.st_ino, b"") if self.original else b""
+        pairs = enumerate(zip(self.content, synced, strict=False))
+        shared = next((n for n, (new, old) in pairs if new != old), min(len(self.content), len(synced)))
+        end = chance.choice((shared, len(self.content), chance.randint(shared, len(self.content))))
+        left = (synced, self.content[:end], self.content[:end].ljust(len(self.content), b"\0"))
+        if self.original:
+            (self.then / "s" / NAME).write_bytes(chance.choice(left))
         self._stamp()  # times may reach the disk before the bytes
-
-
-def _torn(version: Version, chance: random.Random) -> bytes:
-    """Return the synced bytes with some of the later ones: whole blocks of them, zeros, and an end at any byte."""
-    whole = chance.choice((version.content, version.synced, None))
-    if whole is not None:
-        return whole
-    pairs = enumerate(zip(version.content, version.synced, strict=False))
-    shared = next((n for n, (new, old) in pairs if new != old), min(map(len, version)))
-    torn = bytearray(version.content[:shared])
-    for start in range(shared, len(version.content), BLOCK):
-        block = version.content[start : start + BLOCK]
-        old = version.synced[start : start + BLOCK].ljust(len(block), b"\0")  # what was never written reads as zeros
-        torn += chance.choice((block, block, bytes(len(block)), old))
-    end = chance.choice((shared, len(version.content), chance.randint(shared, len(version.content))))
-    return bytes(torn[:end])
 
 
 class SameInode:

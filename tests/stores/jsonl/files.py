@@ -1,7 +1,5 @@
 """Shared by the tests of stores in files: a session on a fast disk, its files, changes of it, how it opens again."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sqlite3

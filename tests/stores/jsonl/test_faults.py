@@ -1,7 +1,5 @@
 """Faults of the system: the caller gets advice, acknowledged data stays, and the session continues afterwards."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Awaitable

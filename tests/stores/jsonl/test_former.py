@@ -1,7 +1,5 @@
 """Sessions as commit 37ba2a6 kept them open once, with all that they hold, and are carried over."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

@@ -7,8 +7,6 @@
 - The mirror shows the history again, and the next change is clean.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -115,7 +113,8 @@ async def _run(plan: Plan, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     former: list[bytes] = []
     with using(monkeypatch, disk):
         for kind in plan.before:
-            former.append(disk.content())
+            main = root / "now" / "s" / NAME
+            former.append(main.read_bytes() if main.exists() else b"")
             change, text = changes.draw(kind)
             await change(store)
             await change(model)

@@ -1,7 +1,5 @@
 """Other programs append to the mirror, write it again, tear or remove it, or put other things in its place."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

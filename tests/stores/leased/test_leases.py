@@ -1,7 +1,5 @@
 """Leases of stores on servers are renewed and lost; a seq is used once. Writers die, or fork. Rows are damaged."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

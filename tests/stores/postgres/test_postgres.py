@@ -1,7 +1,5 @@
 """What is peculiar to PostgreSQL: pool, errors, schema, erasing, statistics and vectors."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator

@@ -1,7 +1,5 @@
 """What is peculiar to Redis: keys, erasing, clusters, errors, durability, and sessions of commit 37ba2a6."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

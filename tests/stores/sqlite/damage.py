@@ -11,8 +11,6 @@ command line would. It raises `AssertionError` if a promise is broken:
 - an erased text is in no byte of any file.
 """
 
-from __future__ import annotations
-
 import random
 import sqlite3
 from collections.abc import Awaitable

@@ -1,7 +1,5 @@
 """Damaged SQLite databases: what is readable stays readable, and a session with damage is not changed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import random
@@ -53,17 +51,6 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
     await store.rewrite("s", [entries(1, 1)[0]._replace(tokens=7)])
     await store.append("t", entries(21, 21, session_id="t"))  # other sessions go on
     assert await store.extent("s") == Extent(9, 9)
-
-
-async def test_damage_of_a_page_is_an_error_of_the_sessions_that_it_holds_alone(path: Path, store: SqliteStore) -> None:
-    await filled(path, 300)
-    overwritten_page(path, "entries", 6)
-    for seq in (21, 22):
-        with pytest.raises(StoreError, match=COMMAND):
-            await store.read("s")
-        await store.append("t", [entry(seq, session_id="t")])
-    assert [one.seq for one in await store.read("t")] == [*range(1, 16), 21, 22]
-    assert_same(await store.read("s", 0, 20), entries(1, 20))
 
 
 INDEX = "sqlite_autoindex_sessions_1"

@@ -1,7 +1,5 @@
 """What is peculiar to SQLite: files, versions, groups, locks, faults of the system, and the search index."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import inspect
@@ -85,15 +83,6 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
 
 
 # -- groups and threads ------------------------------------------------------------------------------------------------
-
-
-async def test_appends_that_come_together_share_commits(store: SqliteStore) -> None:
-    commits: list[str] = []
-    await store.append("first", entries(1, 1))
-    await store._engine.read(lambda db: db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
-    for first in range(1, 11):
-        await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
-    assert commits.count("COMMIT") < 40  # of 160 appends
 
 
 async def test_a_change_that_fails_takes_none_of_its_group_along_and_leaves_their_locks(
@@ -300,20 +289,6 @@ def test_every_error_of_the_driver_is_one_of_ours_and_quotes_no_content(path: Pa
     for kind in kinds:
         outcome = str(errors.store_error(kind("some words of a message"), path))
         assert outcome == f"the database {path} could not do what was asked ({kind.__name__})"
-
-
-async def test_a_listener_for_repairs_may_fail(
-    path: Path, store: SqliteStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(_: object) -> None:
-        raise RuntimeError("theirs")
-
-    await store.append("s", entries(1, 3))
-    await store.open("s", fail)
-    change(path, "UPDATE entries SET crc = 0 WHERE seq = 2")
-    assert [one.seq for one in await store.read("s")] == [1, 3]
-    assert "a listener for repairs failed (RuntimeError)" in caplog.text
-    assert "1 damaged message was left out. " in caplog.text
 
 
 async def append_texts(store: SqliteStore, *texts: str) -> None:

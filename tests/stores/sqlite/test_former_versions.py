@@ -1,7 +1,5 @@
 """Databases of format 2, which commit 37ba2a6 wrote, are carried over once; older ones are refused."""
 
-from __future__ import annotations
-
 import asyncio
 import lzma
 import sqlite3

@@ -1,7 +1,5 @@
 """On network file systems a journal keeps transactions whole. Nothing else changes."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `rewrite` replaced is in no byte of a SQLite database's files."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3
