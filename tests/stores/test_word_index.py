@@ -47,24 +47,6 @@ def test_without_fts5_or_its_trigrams_the_history_is_scanned(monkeypatch: pytest
     assert WordIndex().search(history, "heron", 5) == [history[0]]
 
 
-def test_an_index_whose_filling_failed_is_filled_by_the_next_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    text_of = word_index.searchable_text
-
-    def failing(one: word_index.Entry) -> str:
-        if one.seq == 3:
-            raise MemoryError
-        return text_of(one)
-
-    history = [entry(seq, f"heron {seq}") for seq in range(1, 6)]
-    index = WordIndex()
-    index.search(history[:2], "heron", 5)
-    with monkeypatch.context() as patched:
-        patched.setattr(word_index, "searchable_text", failing)
-        with pytest.raises(MemoryError):
-            index.search(history, "heron", 5)
-    assert [one.seq for one in index.search(history, "heron", 5)] == [5, 4, 3, 2, 1]
-
-
 @pytest.mark.parametrize("query", ["a." * 200_000, "x " * 200_000, "登录" * 100_000, '"' + "ab " * 100_000 + '"'])
 def test_a_query_of_any_length_looks_for_few_words(query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 import pytest
 
 from amplifier_context_core.errors import NotErased, StoreError
-from amplifier_context_core.stores import Extent, MemoryStore
+from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import Whole, assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
@@ -64,24 +64,6 @@ async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
         assert_same(again.history, [*expected.history, *entries(90, 91)])
         assert again.checkpoint == expected.checkpoint
         assert repairs == [], f"call {number}"
-
-
-async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    for root, faulty, number in each_fault():
-        store = JsonlStore(root)
-        await begin(store)
-        before = await whole(store)
-        with using(monkeypatch, faulty):
-            length = 0 if await refused(store.fork("s", "child", 8)) else 8
-        assert not (await whole(store)).differs(before)
-        if not length:
-            lasting = number % 2 == 0
-            assert lasting or await store.extent("child") == Extent()
-            # A change that could not be rolled back is there, complete, at the next opening.
-            assert not await refused(store.fork("s", "child", 8), why="already") or lasting
-        assert_same(await store.read("child"), before.history[:8])
-        assert await store.load_checkpoint("child") == b"four"
-        await store.close()
 
 
 async def test_whatever_call_fails_a_session_is_opened_and_deleted_then_or_later(

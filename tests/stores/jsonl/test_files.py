@@ -4,7 +4,6 @@ import os
 import shutil
 import sqlite3
 import stat
-import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -77,23 +76,6 @@ async def test_where_case_is_ignored_two_ids_are_never_one_file(
             await call
     assert len(await store.read("Task-One")) == 3
     await store.fork("Task-One", "Task-Two")
-
-
-@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the descriptors of Linux")
-async def test_many_open_sessions_share_one_thread_and_few_descriptors(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("amplifier_context_core.stores.jsonl.sessions._MAX_CONNECTED", 10)
-    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
-    store = JsonlStore(root, durability="none")
-    for seq in (1, 2):
-        for number in range(60):
-            await store.append(f"session {number}", entries(seq, seq))
-        assert len(os.listdir("/proc/self/fd")) - before <= 60 + 3 * 10 + 5
-    assert [one.name for one in set(threading.enumerate()) - threads] == ["jsonl store"]
-    assert {info.length for info in await store.sessions()} == {2}
-    await store.close()
-    assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
 async def test_odd_folders_and_sessions_whose_creation_was_interrupted_are_not_listed(

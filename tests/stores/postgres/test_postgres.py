@@ -2,10 +2,9 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from contextlib import asynccontextmanager
+from collections.abc import Generator
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -31,57 +30,26 @@ def backend() -> str:
 
 
 pytestmark = pytest.mark.postgres
-Run = Callable[[Awaitable[Any]], Awaitable[Any]]
 
 
-@asynccontextmanager
-async def running(url: str, **options: Any) -> AsyncGenerator[tuple[PostgresPool, Run]]:
-    """Yield a pool, and what runs work on its thread."""
-    pool = PostgresPool(PostgresStore.from_url(url, **options)._key)
-    async with asyncio.timeout(60):
-        yield pool, pool.loop_thread.run
-    await pool.loop_thread.run(pool.stop())
-    pool.loop_thread.stop()
-
-
-def connections(name: str) -> int:
-    (found,) = ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", "public", name)
-    return int(found[0])
-
-
-async def test_stores_of_one_url_share_a_few_connections_and_leave_none(url: str, schema: str) -> None:
+@pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off")])
+async def test_stores_of_one_url_share_a_few_connections_of_their_durability_and_leave_none(
+    url: str, schema: str, durability: Any, setting: str
+) -> None:
     url = with_parameters(url, application_name=schema, pool_size=3)
-    stores = [PostgresStore.from_url(url) for _ in range(16)]
-    await asyncio.gather(
-        *(store.append(f"s{index}", entries(seq, seq)) for index, store in enumerate(stores) for seq in range(1, 6))
-    )
-    assert 1 <= connections(schema) <= 3
+    stores = [PostgresStore.from_url(url, durability=durability) for _ in range(8)]
+    await asyncio.gather(*(store.append(f"s{index}", entries(1, 2)) for index, store in enumerate(stores)))
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    assert 1 <= ask(query, schema, schema)[0][0] <= 3
     for store in stores[1:]:
         await store.close()
-    assert_same(await stores[0].read("s9"), entries(1, 5))
+    assert stores[0]._driver
+    pool = stores[0]._driver.pool
+    assert await pool.loop_thread.run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
     await stores[0].close()
     async with asyncio.timeout(60):
-        while connections(schema):
+        while ask(query, schema, schema)[0][0]:
             await asyncio.sleep(0.02)
-
-
-@pytest.mark.parametrize(("durability", "setting"), [("fsync", "on"), ("flush", "off"), ("none", "off")])
-async def test_durability_is_set_on_the_server(url: str, durability: Any, setting: str) -> None:
-    async with running(url, durability=durability) as (pool, run):
-        await run(pool.ask("SELECT 1", {}))
-        assert await run(pool.ask("SHOW synchronous_commit", {})) == [(setting,)]
-
-
-async def test_a_missing_database_is_reported_as_missing_and_of_several_hosts_one(url: str) -> None:
-    hosts = "postgresql://127.0.0.1:1,127.0.0.1:2/test"
-    for at, text in (
-        (urlsplit(url)._replace(path="/no_such_database").geturl(), "make the database"),
-        (hosts, r"port 2 failed: Connection refused; check that it is running"),
-    ):
-        store = PostgresStore.from_url(at)
-        with pytest.raises(StoreError, match=text):
-            await store.read("s")
-        await store.close()
 
 
 async def test_a_change_that_the_server_does_not_make_in_time_or_at_all_is_reported_and_not_made(

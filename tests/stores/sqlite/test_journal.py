@@ -22,15 +22,14 @@ MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - {root} /dev/sda1 rw
 33 32 0:29 / /home rw - fuse.sshfs me@host: rw
 no mount
 """
-KINDS = {"/homes": "ext4", "/home/me": "fuse.sshfs", "/home/me/my disk/x": "ext4"}
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("nfs4", "truncate"), ("ext4", "wal")])
 async def test_the_mode_is_that_of_the_file_system_of_the_innermost_mount(
     tmp_path: Path, kind: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path, expected in KINDS.items():
-        assert journal.file_system(path, MOUNTS.format(root="ext4")) == expected
+    for path, expected in {"/homes": kind, "/home/me": "fuse.sshfs", "/home/me/my disk/x": "ext4"}.items():
+        assert journal.file_system(path, MOUNTS.format(root=kind)) == expected
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS.format(root=kind))
     monkeypatch.setattr(journal, "_MOUNTS", mounts)
