@@ -56,45 +56,32 @@ class Proxy:
             with contextlib.closing(to_server):
                 while data := await client.read(_SIZE):
                     if cut := next((one for one in self._cuts if one.mark in data), None):
-                        self._cuts.remove(cut)
-                        self.made += 1
-                        answers.cancel()
-                        await asyncio.wait((answers,))
-                        await self._cut_now(cut, data, client, to_client, server, to_server)
-                        return
+                        break
                     to_server.write(data)
-
-    async def _cut_now(
-        self,
-        cut: PlannedCut,
-        data: bytes,
-        client: StreamReader,
-        to_client: StreamWriter,
-        server: StreamReader,
-        to_server: StreamWriter,
-    ) -> None:
-        match cut.moment:
-            case "before":
-                pass
-            case "silence":
-                await client.read()
-            case "middle":
-                to_server.write(data[: max(1, len(data) // 2)])
-            case "after":
-                to_server.write(data)
-                rest = asyncio.create_task(_copy(client, to_server))
-                await server.read(_SIZE)
-                rest.cancel()
-            case "late":
-                with contextlib.suppress(TimeoutError):
-                    while more := await asyncio.wait_for(client.read(_SIZE), 0.1):
-                        data += more  # a long request comes in pieces
+                else:
+                    return
+                self._cuts.remove(cut)
+                self.made += 1
+                answers.cancel()
+                await asyncio.wait((answers,))
+                if cut.moment == "silence":
+                    await client.read()
+                elif cut.moment == "middle":
+                    to_server.write(data[: max(1, len(data) // 2)])
+                elif cut.moment == "after":
+                    to_server.write(data)
+                    rest = asyncio.create_task(_copy(client, to_server))
+                    await server.read(_SIZE)
+                    rest.cancel()
                 self._refusing |= cut.then_refuse
-                to_client.close()
-                await asyncio.sleep(LATE)
-                to_server.write(data)
-                await server.read(_SIZE)
-        self._refusing |= cut.then_refuse
+                if cut.moment == "late":
+                    with contextlib.suppress(TimeoutError):
+                        while more := await asyncio.wait_for(client.read(_SIZE), 0.1):
+                            data += more  # a long request comes in pieces
+                    to_client.close()
+                    await asyncio.sleep(LATE)
+                    to_server.write(data)
+                    await server.read(_SIZE)
 
 
 async def _copy(reader: StreamReader, writer: StreamWriter) -> None:

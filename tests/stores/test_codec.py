@@ -93,11 +93,7 @@ DEEPEST = {"role": "user", "content": "x", "of": reduce(lambda inner, _: [inner]
         *(f'{{"role": "user", "content": "{one}"}}' for one in (r"\ud83d\udca9", r"\ud83d", "1" * 30, "{[" * 200)),
         json.dumps(DEEPEST),
         json.dumps({**DEEPEST, "of": [DEEPEST["of"]]}),
-        '{"role": "user", "content": [{"text": "no type"}]}',
-        '{"content": "no role"}',
-        "[1]",
-        '"text"',
-        "NaN",
+        *('{"role": "user", "content": [{"text": "no type"}]}', '{"content": "no role"}', "[1]", '"text"', "NaN"),
         '{"role": "user", "content": "x", "of": NaN}',
     ],
 )

@@ -68,10 +68,13 @@ async def test_without_an_archive_nothing_replaced_is_kept(url: str, tmp_path: P
     assert b"module_5" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
 
 
-WRITER = """
-import asyncio, sys
+PRELUDE = """
+import asyncio, os, sys
 from amplifier_context_core import open_store
+from amplifier_context_core.errors import StoreError
 from amplifier_context_testing.contract.samples import entries
+"""
+WRITER = """
 async def main():
     store = open_store(sys.argv[1])
     await store.append("s", entries(1, 2))
@@ -83,7 +86,7 @@ asyncio.run(main())
 
 async def test_a_writer_is_named_and_once_it_is_killed_its_session_is_free_and_its_work_is_there(url: str) -> None:
     store = open_store(url)
-    with running(WRITER, url) as process:
+    with running(PRELUDE + WRITER, url) as process:
         with pytest.raises(SessionInUse) as caught:
             await store.append("s", entries(3, 3))
         assert caught.value.holder.startswith(f"pid {process.pid} on {os.uname().nodename}, since 20")
@@ -94,16 +97,9 @@ async def test_a_writer_is_named_and_once_it_is_killed_its_session_is_free_and_i
 
 
 UNCLOSED = """
-import asyncio, sys
-from amplifier_context_core import open_store
-from amplifier_context_testing.contract.samples import entries
 asyncio.run(open_store(sys.argv[1], durability="none").append("s", entries(1, 4)))
 """
 FORKED = """
-import asyncio, os, sys
-from amplifier_context_core import open_store
-from amplifier_context_core.errors import StoreError
-from amplifier_context_testing.contract.samples import entries
 store = open_store(sys.argv[1])
 asyncio.run(store.append("s", entries(1, 3)))
 child = os.fork()
@@ -121,7 +117,7 @@ asyncio.run(store.close())
 
 @pytest.mark.parametrize("program", [UNCLOSED, FORKED], ids=["it does not close", "it forks, and says so in the child"])
 async def test_a_process_that_ends_has_everything_written_and_released(url: str, program: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", program, url]
+    command = [sys.executable, "-W", "error", "-c", PRELUDE + program, url]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     store = open_store(url)

@@ -30,10 +30,10 @@ from amplifier_context_testing.contract.fixtures import Whole, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.stores import kills
 from tests.stores.jsonl.files import fast_folder, garble
-from tests.stores.jsonl.test_former import unpack
+from tests.stores.jsonl.test_other_programs import unpack
 from tests.stores.power_cuts import Trace, record
 from tests.stores.sqlite.damage import overwritten_page
-from tests.stores.sqlite.test_former_versions import RECORDED
+from tests.stores.sqlite.test_database import RECORDED
 
 SECRET = b"hunter2 and nothing else"  # erased before the work begins
 Held = dict[str, Whole]

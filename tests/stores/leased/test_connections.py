@@ -3,7 +3,6 @@ twice.
 """
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import closing
 from urllib.parse import urlsplit
@@ -127,41 +126,6 @@ async def test_a_deletion_whose_outcome_was_unknown_can_be_repeated(
     assert await other.sessions() == []
     await store.append("s", entries(1, 1))
     assert_same(await other.read("s"), entries(1, 1))
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_whatever_is_cut_acknowledged_messages_are_stored_once(
-    store: Store, other: LeasedStore, proxy: Proxy, seed: int
-) -> None:
-    """Sixteen sessions, and cuts of every kind at any time; after a failure a writer appends its next message.
-
-    A message whose outcome was unknown is there once or not at all.
-    """
-    chance = random.Random(seed)
-    for _ in range(40):
-        mark = f"number {chance.randrange(1, 25)} of {chance.randrange(16)} ".encode()
-        proxy.cut(mark, chance.choice(MOMENTS), then_refuse=chance.random() < 0.2)
-
-    async def talk(number: int) -> list[int]:
-        acknowledged: list[int] = []
-        for seq in range(1, 25):
-            try:
-                await store.append(f"s{number}", [entry(seq, f"number {seq} of {number} ")])
-                acknowledged.append(seq)
-            except StoreError:
-                await asyncio.sleep(0.02)
-                proxy.accept()
-        return acknowledged
-
-    appended = await asyncio.gather(*(talk(number) for number in range(16)))
-    proxy.accept()
-    await until_late()
-    for number, seqs in enumerate(appended):
-        found = [one.seq for one in await store.read(f"s{number}")]
-        assert [one.seq for one in await other.read(f"s{number}")] == found == sorted(set(found))
-        assert set(found) >= set(seqs)
-        assert await other.verify(f"s{number}") == []
-    assert proxy.made > 20
 
 
 # -- servers stop, start again, or stay silent -------------------------------------------------------------------------

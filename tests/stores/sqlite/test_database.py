@@ -1,8 +1,9 @@
-"""What is peculiar to SQLite: files, versions, groups, locks, faults of the system, and the search index."""
+"""What is peculiar to SQLite: files, versions, groups, locks, faults of the system, the search index, format 2."""
 
 import asyncio
 import errno
 import inspect
+import lzma
 import os
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ from typing import Any
 import filelock
 import pytest
 
+from amplifier_context_core import repair
 from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, StoreError
 from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors, schema
@@ -23,8 +25,7 @@ from amplifier_context_core.stores.sqlite.errors import driver_error
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.sqlite.damage import change
-from tests.stores.sqlite.damage import change as changed
+from tests.stores.sqlite.damage import change, overwritten_page
 
 
 def link(path: Path) -> None:
@@ -49,7 +50,7 @@ async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("damage", "says"),
     [
         (f"PRAGMA user_version = {schema.VERSION + 1}", "newer version"),
         ("PRAGMA user_version = 1", "has format 1, .* open it once with commit 37ba2a6"),
@@ -57,14 +58,14 @@ async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(
     ],
 )
 async def test_a_database_that_another_program_wrote_is_refused_and_left_as_it_is(
-    path: Path, store: SqliteStore, change: str, says: str
+    path: Path, store: SqliteStore, damage: str, says: str
 ) -> None:
     path.touch()  # an empty file becomes a database
     await store.append("s", entries(1, 1))
     await store.close()
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
-    changed(path, change)
+    change(path, damage)
     before = path.read_bytes()
     for call in (store.read("s"), store.append("s", entries(2, 2)), store.open("s")):
         with pytest.raises(StoreError, match=says):
@@ -303,24 +304,6 @@ async def append_texts(store: SqliteStore, *texts: str) -> None:
     await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
 
 
-async def test_without_fts5_the_history_is_scanned_and_what_was_indexed_before_goes_stale_unseen(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def without(db: sqlite3.Connection) -> bool:
-        return False
-
-    await append_texts(store, "needle one", "needle two", "needle three")
-    assert await store.search("s", "needle", 5) == [3, 2, 1]
-    with monkeypatch.context() as patch:
-        for module in ("search", "changes"):
-            patch.setattr(f"amplifier_context_core.stores.sqlite.{module}.can_index", without)
-        assert await store.search("s", "needle", 5) == [3, 2, 1]
-        assert await store.search("s", "登", 5) == []
-        await store.replace("s", 1, [entry(4, "other")])
-    assert await store.search("s", "needle", 5) == [1]
-    assert await store.search("s", "other", 5) == [4]
-
-
 async def test_a_damaged_index_is_rebuilt_and_hinders_no_edit_that_keeps_no_archive(path: Path) -> None:
     store, reported = SqliteStore(path, durability="none", archive=False), list[object]()
     await append_texts(store, "needle one", "two", "needle three")
@@ -335,3 +318,69 @@ async def test_a_damaged_index_is_rebuilt_and_hinders_no_edit_that_keeps_no_arch
     assert await store.search("s", "needle", 5) == [1]
     await store.close()
     assert b"three" not in path.read_bytes()
+
+
+RECORDED = Path(__file__).with_name("format_2.db.xz")
+"""Four sessions: one plain, one edited, a fork, and one whose messages 3 and 6 were damaged and taken out."""
+
+
+@pytest.fixture
+def former(path: Path) -> Path:
+    path.write_bytes(lzma.decompress(RECORDED.read_bytes()))
+    return path
+
+
+async def assert_whole(store: SqliteStore) -> None:
+    assert_same(await store.read("s"), entries(1, 12))
+    assert await store.load_checkpoint("s") == b"five"
+    assert_same(await store.read("t"), [*entries(1, 6, session_id="t"), entry(10, session_id="t")])
+    assert_same(await store.archived("t"), entries(7, 9, session_id="t"))
+    assert await store.load_checkpoint("t") == b"seven"
+    assert_same(await store.read("child"), entries(1, 4))
+    assert await store.extent("child") == Extent(4, 12)
+    left = [one for one in entries(1, 8, session_id="holes") if one.seq not in (3, 6)]
+    assert_same(await store.read("holes"), left)
+    assert_same(await store.find("holes", [8, 4]), [left[2], left[5]])
+    assert [info.session_id for info in await store.sessions()] == ["holes", "child", "t", "s"]
+
+
+async def test_a_database_of_format_2_is_carried_over_and_goes_on(former: Path, store: SqliteStore) -> None:
+    change(former, "CREATE TRIGGER refuse BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'no'); END")
+    with pytest.raises(StoreError):  # what fails leaves the database as it was
+        await store.read("s")
+    await store.close()
+    change(former, "DROP TRIGGER refuse")
+    await store.open("holes")
+    await assert_whole(store)
+    assert sorted(await store.search("holes", "module", 9)) == [1, 2, 5]
+    await store.append("new", entries(1, 1, session_id="new"))
+    for name in ("s", "t", "child", "holes"):
+        assert await store.verify(name) == []
+    await store.append("holes", [entry(9, session_id="holes")])
+    await store.close()
+    assert [one.seq for one in await store.read("holes")] == [1, 2, 4, 5, 7, 8, 9]
+    with closing(sqlite3.connect(former)) as db:
+        assert db.execute("SELECT number FROM sessions WHERE id = 'new'").fetchone() == (6,)  # 4 was deleted
+        assert db.execute("SELECT 1 FROM sqlite_master WHERE name = 'damaged'").fetchone() is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: overwritten_page(path, "leases", 0),
+        lambda path: change(path, "UPDATE sessions SET last_seq = 0 WHERE id = 's'"),
+    ],
+)
+async def test_a_damaged_one_is_not_carried_over_and_the_version_that_repairs_it_is_named(
+    former: Path, store: SqliteStore, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(former)
+    with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
+        await store.read("s")
+    await store.close()
+    before = former.read_bytes()
+    assert await asyncio.to_thread(repair.main, [str(former)]) == 1
+    assert "has format 2, which is repaired by the version that wrote it: open it with commit 37ba2a6" in (
+        capsys.readouterr().err
+    )
+    assert former.read_bytes() == before
