@@ -40,19 +40,12 @@ Held = dict[str, Whole]
 
 
 class Work(NamedTuple):
-    """What is done in a folder.
+    """What is done in a folder."""
 
-    Attributes:
-        begin: writes the files that the work finds.
-        run: does the work; again after a crash.
-        urls: of the stores in the folder afterwards, ``{}`` in place of its path.
-        erased: bytes that no file holds afterwards.
-    """
-
-    begin: Callable[[Path], Coroutine[Any, Any, None]]
-    run: Callable[[Path], None]
-    urls: tuple[str, ...]
-    erased: bytes = SECRET
+    begin: Callable[[Path], Coroutine[Any, Any, None]]  # writes the files that the work finds
+    run: Callable[[Path], None]  # does the work; again after a crash
+    urls: tuple[str, ...]  # of the stores in the folder afterwards, ``{}`` in place of its path
+    erased: bytes = SECRET  # that no file holds afterwards
 
 
 # -- what the work finds ----------------------------------------------------------------------------------------------

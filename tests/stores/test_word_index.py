@@ -31,13 +31,6 @@ def test_an_index_that_followed_edits_finds_what_a_scan_finds_in_the_same_order(
         assert all(any(one is each for each in history) for one in found)
 
 
-def test_characters_without_spaces_are_words_and_others_stay_as_they_are() -> None:
-    assert word_index.indexed("ab 登录c") == ("ab  登  录 c", "")
-    assert word_index.indexed("登" * 45_000)[0] == " 登 " * 45_000
-    text = "\ud83d\udca9 für getName7 " * 3_000
-    assert word_index.indexed(text) == (text.replace("\ud83d\udca9", "??"), word_index.indexed("getName7 ü")[1])
-
-
 def test_without_fts5_or_its_trigrams_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(db: sqlite3.Connection) -> bool:
         return False

@@ -11,8 +11,18 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.fixtures import Whole, assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
-from tests.stores.jsonl.crashes import Disk, each_fault, using
-from tests.stores.jsonl.files import CHANGES, Change, Files, begin, fast_folder, reopen, unlocked
+from tests.stores.jsonl.files import (
+    CHANGES,
+    Change,
+    Disk,
+    Files,
+    begin,
+    each_fault,
+    fast_folder,
+    reopen,
+    unlocked,
+    using,
+)
 
 
 def gist(found: Whole) -> object:

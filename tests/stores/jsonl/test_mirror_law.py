@@ -26,8 +26,7 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT
 from amplifier_context_testing.contract.samples import entry
-from tests.stores.jsonl.crashes import Disk, SameInode, using
-from tests.stores.jsonl.files import NAME, fast_folder
+from tests.stores.jsonl.files import NAME, Disk, SameInode, fast_folder, using
 
 SOAKING = settings().max_examples > 1_000  # see conftest.py
 KINDS = ("append", "batch", "replace", "drop", "clear", "rewrite", "recount", "checkpoint")

@@ -34,9 +34,6 @@ def append(files: Files, *messages: dict[str, Any]) -> None:
         file.write(dumped(*messages))
 
 
-# -- what is read back -------------------------------------------------------------------------------------------------
-
-
 async def test_a_rewrite_of_the_same_size_and_time_is_noticed(root: Path, store: JsonlStore) -> None:
     files = await write(root, 3)
     before = files.main.stat()
@@ -112,9 +109,6 @@ async def test_a_folder_that_was_copied_or_renamed_is_the_session_of_its_name(ro
     assert sorted(info.session_id for info in await store.sessions()) == ["t", "u"]
 
 
-# -- while a session is open -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("begun", [0, 3])
 async def test_what_another_program_writes_meanwhile_is_neither_lost_nor_written_into(
     root: Path, store: JsonlStore, begun: int
@@ -186,9 +180,6 @@ async def test_nothing_is_written_to_a_database_that_another_program_removed(
         await store.append("s", entries(4, 4))
     await store.release("s")
     await store.append("s", entries(9, 9))
-
-
-# -- other things in place of files ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["context-messages.jsonl", "context-messages.lock", "context.db"])

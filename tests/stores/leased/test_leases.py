@@ -164,7 +164,6 @@ SECOND: dict[str, list[Any]] = {  # the second message of session `s`
 FOUND: dict[str, list[Any]] = {  # with what is found of it
     "postgresql": [
         ("DELETE FROM entries WHERE seq = 2", "5 of them are there"),
-        ("UPDATE sessions SET length = 5", "5 of them are there, and 1 beyond its end"),
         ("UPDATE sessions SET last_seq = 4", "it holds m6, and its record says that no seq above 4"),
         ("UPDATE archive SET message = 'no JSON'", "m7 of the archive is damaged"),
     ],

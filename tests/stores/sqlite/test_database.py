@@ -32,9 +32,6 @@ def link(path: Path) -> None:
     path.symlink_to(path.with_name("elsewhere"))
 
 
-# -- URLs and files ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("ending", "make"), [("", Path.mkdir), ("", os.mkfifo), ("", link), ("-wal", link)])
 async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(
     path: Path, store: SqliteStore, ending: str, make: Callable[[Path], None]
@@ -85,9 +82,6 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
     assert seen == [(synchronous,)]
 
 
-# -- groups and threads ------------------------------------------------------------------------------------------------
-
-
 async def test_a_change_that_fails_takes_none_of_its_group_along_and_leaves_their_locks(
     store: SqliteStore, other: SqliteStore
 ) -> None:
@@ -122,8 +116,6 @@ async def test_a_long_read_mixes_no_two_states(path: Path, other: SqliteStore) -
     assert [one.seq for one in await readings[1]] in (before, new)
     await store.close()
 
-
-# -- removed and replaced files ----------------------------------------------------------------------------------------
 
 FILES = ("", "-wal", "-shm")
 
@@ -300,13 +292,9 @@ def test_every_error_of_the_driver_is_one_of_ours_and_quotes_no_content(path: Pa
         assert outcome == f"the database {path} could not do what was asked ({kind.__name__})"
 
 
-async def append_texts(store: SqliteStore, *texts: str) -> None:
-    await store.append("s", [entry(seq, text) for seq, text in enumerate(texts, 1)])
-
-
 async def test_a_damaged_index_is_rebuilt_and_hinders_no_edit_that_keeps_no_archive(path: Path) -> None:
     store, reported = SqliteStore(path, durability="none", archive=False), list[object]()
-    await append_texts(store, "needle one", "two", "needle three")
+    await store.append("s", [entry(seq, text) for seq, text in enumerate(("needle one", "two", "needle three"), 1)])
     for damage in ("id > 10", "id = 1"):
         assert await store.search("s", "needle", 5) == [3, 1]
         await store.close()
