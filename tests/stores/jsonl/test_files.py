@@ -1,5 +1,6 @@
 """The files of the JSONL store: names and rights, how little of them is read, and what a repair makes of damage."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -75,6 +76,18 @@ async def test_where_case_is_ignored_two_ids_are_never_one_file(
             await call
     assert len(await store.read("Task-One")) == 3
     await store.fork("Task-One", "Task-Two")
+
+
+async def test_an_idle_session_needs_no_reading_after_a_kill(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its mirror is synced once nothing was called for a second."""
+    monkeypatch.setattr("amplifier_context_core.stores.sqlite.worker.IDLE_SECONDS", 0.01)
+    await store.append("s", entries(1, 3))
+    with closing(sqlite3.connect(Files(root).database)) as db:
+        async with asyncio.timeout(20):
+            while db.execute("SELECT value FROM facts WHERE name = 'mirror mark'").fetchone() != (0,):
+                await asyncio.sleep(0.02)
 
 
 async def test_odd_folders_and_sessions_whose_creation_was_interrupted_are_not_listed(

@@ -128,9 +128,6 @@ async def test_a_deletion_whose_outcome_was_unknown_can_be_repeated(
     assert_same(await other.read("s"), entries(1, 1))
 
 
-# -- servers stop, start again, or stay silent -------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def server(backend: str) -> Generator[PrivateServer]:
     """A server of the tests' own."""

@@ -108,9 +108,6 @@ async def test_all_damage_is_found_by_verify_which_changes_nothing_and_an_archiv
     assert [one.lost for one in reported] == [1, 0]
 
 
-# -- repair ------------------------------------------------------------------------------------------------------------
-
-
 async def exit_code(path: Path) -> int:
     """Repair a database, and return the exit code of the command."""
     return await asyncio.to_thread(repair.main, [str(path)])
