@@ -48,9 +48,6 @@ class Work(NamedTuple):
     erased: bytes = SECRET  # that no file holds afterwards
 
 
-# -- what the work finds ----------------------------------------------------------------------------------------------
-
-
 async def _former_files(folder: Path) -> None:
     unpack(folder)
 
@@ -80,9 +77,6 @@ async def _fill(store: Store) -> None:
     await store.append("t", entries(1, 10, session_id="t"))
     await store.replace("t", 9, [])
     await store.close()
-
-
-# -- the work ---------------------------------------------------------------------------------------------------------
 
 
 def _open(url: str, durability: Durability, folder: Path) -> None:
@@ -137,8 +131,6 @@ def do(name: str, folder: Path) -> None:
         WORK[name].run(folder)
     kills.say({"done": name})
 
-
-# -- crashes ----------------------------------------------------------------------------------------------------------
 
 HUNDREDS = pytest.param(300, marks=pytest.mark.soak)
 
