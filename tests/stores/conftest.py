@@ -1,7 +1,5 @@
 """A place of its own for the store of every test: a folder, a schema of PostgreSQL, or a prefix of keys in Redis."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from typing import Any

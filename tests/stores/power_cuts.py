@@ -1,19 +1,16 @@
-"""Power cuts of a database, replayed from the system calls of a writer that `strace` recorded.
+"""Power cuts, replayed from the system calls of a writer that `strace` recorded.
 
 `record` runs a program under strace. `Trace.cut` writes what a power cut after any of its calls may leave: of each file
 what was synced, and of each later write any of its sectors. A new file, a new name and a removed one reach the disk
 when their folder is synced; before that each may or may not have. A file that is renamed has one of both names.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +18,7 @@ from tests.stores import kills
 
 SECTOR = 512  # bytes that a disk writes whole or not at all
 _CALLS = "openat,pwrite64,write,ftruncate,fsync,fdatasync,unlink,unlinkat,rename"
-_LINE = re.compile(r"(?P<thread>\d+) +(?P<rest>.*)")
-_UNFINISHED = re.compile(r"(?P<start>.*) <unfinished \.\.\.>")
-_RESUMED = re.compile(r"<\.\.\. \w+ resumed>(?P<end>.*)")
+_LINE = re.compile(r"(?P<thread>\d+) +(?:<\.\.\. \w+ resumed>)?(?P<rest>.*?)(?P<unfinished> <unfinished \.\.\.>)?\n")
 _CALL = re.compile(r"(?P<name>\w+)\((?P<arguments>.*)\) += (?P<result>-?\d+).*")
 _PATH = re.compile(r"<([^>]*)>")
 _TEXT = re.compile(r'"([^"]*)"')
@@ -35,70 +30,80 @@ class Call(NamedTuple):
     name: str
     path: str  # of the file, or of the folder that is synced
     data: bytes = b""  # that are written, or the new path of a file
-    place: int = 0  # offset of a write, or the size to which a file is cut
+    place: int = -1  # offset of a write, -1 for the end of the file, or the size to which a file is cut
 
 
-@dataclass
 class _File:
-    """A file of the disk."""
+    """A file: what of it is synced, and the writes since then."""
 
-    synced: bytes = b""  # its content when it was synced last
-    writes: list[tuple[int, bytes | None]] = field(default_factory=list[tuple[int, bytes | None]])  # since; None: a cut
-    size: int = 0  # with these writes
+    def __init__(self, content: bytes = b"") -> None:
+        self._synced, self._size = content, len(content)
+        self._writes: list[tuple[int, bytes | None]] = []  # None: the file is cut there
 
     def write(self, place: int, data: bytes | None) -> None:
-        self.writes.append((place, data))
-        self.size = place if data is None else max(self.size, place + len(data))
+        place = self._size if place < 0 else place
+        self._writes.append((place, data))
+        self._size = place if data is None else max(self._size, place + len(data))
 
-    def content(self, chance: random.Random | None = None) -> bytes:
-        """Return its content; with `chance` what a power cut leaves of it."""
-        content = bytearray(self.synced)
-        share = chance.choice((0.0, 0.5, 0.9, 1.0)) if chance else 1.0
-        for place, data in self.writes:
+    def sync(self) -> None:
+        self._synced, self._writes = self.content(lambda: True), []
+
+    def content(self, is_written: Callable[[], bool]) -> bytes:
+        """Return what the disk holds, if it is asked of each sector that was written whether it got there."""
+        content = bytearray(self._synced)
+        for place, data in self._writes:
             if data is None:
-                if chance is None or chance.random() < share:
+                if is_written():
                     content[place:] = bytes(max(0, place - len(content)))
                 continue
             start, end = place, place + len(data)
             while start < end:
                 stop = min(end, (start // SECTOR + 1) * SECTOR)
-                if chance is None or chance.random() < share:
+                if is_written():
                     content.extend(bytes(max(0, stop - len(content))))
                     content[start:stop] = data[start - place : stop - place]
                 start = stop
         return bytes(content)
 
 
-@dataclass
-class _Names:
-    """The names of the files of a disk: those in memory, and the changes of them that are not synced."""
+class _Disk:
+    """Files by name: in memory, on the disk, and the changes of names between them, as (former, new, file)."""
 
-    now: dict[str, _File]
-    synced: dict[str, _File]
-    changes: list[tuple[str, str, _File]] = field(default_factory=list[tuple[str, str, _File]])  # former and new name
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self._now = {name: _File(content) for name, content in files.items()}
+        self._synced = dict(self._now)
+        self._changes: list[tuple[str, str, _File]] = []
 
-    def change(self, former: str, new: str) -> None:
-        """Rename a file; or remove it, if the new name is empty; or create it, if the former one is."""
-        file = self.now.pop(former, None) or _File()
-        if new:
-            self.now[new] = file
-        self.changes.append((former, new, file))
+    def take(self, call: Call) -> None:
+        file = self._now.get(call.path)
+        match call.name:
+            case "openat" if file is None:
+                self._changes.append(("", call.path, self._now.setdefault(call.path, _File())))
+            case "rename" | "unlink" if file:
+                self._changes.append((call.path, call.data.decode(), file))
+                _apply(self._now, self._changes[-1])
+            case "sync" if file:
+                file.sync()
+            case "sync":
+                for one in [*self._changes]:
+                    if any(name and str(Path(name).parent) == call.path for name in one[:2]):
+                        self._changes.remove(one)
+                        _apply(self._synced, one)
+            case "write" if file:
+                file.write(call.place, call.data)
+            case "ftruncate" if file:
+                file.write(call.place, None)
+            case _:
+                pass
 
-    def sync(self, folder: str) -> None:
-        """Write the changes of a folder to the disk."""
-        left, self.changes = self.changes, []
-        for one in left:
-            if any(name and str(Path(name).parent) == folder for name in one[:2]):
-                _apply(self.synced, one)
-            else:
-                self.changes.append(one)
-
-    def after_cut(self, chance: random.Random) -> dict[str, _File]:
-        names, share = dict(self.synced), chance.choice((0.0, 0.5, 0.9, 1.0))
-        for one in self.changes:
+    def after_cut(self, chance: random.Random) -> Iterator[tuple[str, bytes]]:
+        names, share = dict(self._synced), chance.choice((0.0, 0.5, 0.9, 1.0))
+        for one in self._changes:
             if chance.random() < share:
                 _apply(names, one)
-        return names
+        for name, file in names.items():
+            share = chance.choice((0.0, 0.5, 0.9, 1.0))
+            yield name, file.content(lambda share=share: chance.random() < share)
 
 
 def _apply(names: dict[str, _File], change: tuple[str, str, _File]) -> None:
@@ -108,14 +113,14 @@ def _apply(names: dict[str, _File], change: tuple[str, str, _File]) -> None:
         names[new] = file
 
 
-class Trace:
+class Trace(NamedTuple):
     """The calls of a program on the files of a folder, in the order in which they ended, and what it said. `before` are
     the files that were there, by path.
     """
 
-    def __init__(self, calls: list[Call], folder: Path, before: dict[str, bytes]) -> None:
-        self.calls = calls
-        self._folder, self._before = folder, before
+    calls: list[Call]
+    folder: Path
+    before: dict[str, bytes]
 
     def moment(self, chance: random.Random) -> int:
         """Return the number of a call: any, or as often one that follows the change of a name."""
@@ -124,34 +129,15 @@ class Trace:
 
     def cut(self, at: int, target: Path, chance: random.Random) -> list[kills.Event]:
         """Write what a power cut before the call with this number may leave; return what the program had said."""
-        files = {name: _File(content, size=len(content)) for name, content in self._before.items()}
-        names = _Names(files, dict(files))
-        said: list[kills.Event] = []
+        disk = _Disk(self.before)
         for call in self.calls[:at]:
-            file = names.now.get(call.path)
-            match call.name:
-                case "said":
-                    said.append(json.loads(call.data))
-                case "openat" if file is None:
-                    names.change("", call.path)
-                case "rename" | "unlink":
-                    names.change(call.path, call.data.decode())
-                case "sync" if file is None:
-                    names.sync(call.path)
-                case "sync" if file:
-                    file.synced, file.writes = file.content(), []
-                case "write" | "pwrite64" if file:
-                    file.write(file.size if call.name == "write" else call.place, call.data)
-                case "ftruncate" if file:
-                    file.write(call.place, None)
-                case _:
-                    pass
-        for name, file in names.after_cut(chance).items():
+            disk.take(call)
+        for name, content in disk.after_cut(chance):
             if not name.endswith("-shm"):
-                path = target / Path(name).relative_to(self._folder)
+                path = target / Path(name).relative_to(self.folder)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(file.content(chance))
-        return said
+                path.write_bytes(content)
+        return [json.loads(call.data) for call in self.calls[:at] if call.name == "said"]
 
 
 def record(program: Sequence[str], *folders: Path) -> list[Trace]:
@@ -168,10 +154,7 @@ def record(program: Sequence[str], *folders: Path) -> list[Trace]:
 
 
 def _calls(log: Path, folder: Path) -> Iterator[Call]:
-    for line in _whole_lines(log):
-        found = _CALL.fullmatch(line)
-        if found is None or int(found["result"]) < 0:
-            continue
+    for found in _found(log):
         name, arguments = found["name"], found["arguments"]
         texts = [_bytes(text) for text in _TEXT.findall(arguments)]
         if name == "write" and arguments.startswith("1<"):
@@ -182,41 +165,33 @@ def _calls(log: Path, folder: Path) -> Iterator[Call]:
         if not Path(path).is_relative_to(folder):
             continue
         assert name != "unlinkat", "the model has no unlinkat"
+        last = arguments.rpartition(",")[2].strip()
         match name:
             case "openat":
                 if "O_CREAT" in arguments:
                     yield Call(name, path)
                 if "O_TRUNC" in arguments:
-                    yield Call("ftruncate", path)
-            case "rename":
-                yield Call(name, path, texts[1])
-            case "write":  # all of ours are at the end of the file
-                yield Call(name, path, texts[0])
-            case "pwrite64":
-                yield Call(name, path, texts[0], int(arguments.rpartition(",")[2]))
+                    yield Call("ftruncate", path, place=0)
+            case "write" | "pwrite64":  # all of ours without an offset are at the end of the file
+                yield Call("write", path, texts[0], int(last) if name == "pwrite64" else -1)
+            case "rename" | "unlink":
+                yield Call(name, path, *texts[1:])
             case "ftruncate":
-                yield Call(name, path, place=int(arguments.rpartition(",")[2]))
-            case "unlink":
-                yield Call(name, path)
+                yield Call(name, path, place=int(last))
             case _:
                 yield Call("sync", path)
 
 
-def _whole_lines(log: Path) -> Iterator[str]:
-    """Yield each call in a line; strace parts one during which another thread made a call."""
+def _found(log: Path) -> Iterator[re.Match[str]]:
+    """Yield the calls that succeeded; strace parts the line of one during which another thread made a call."""
     started: dict[str, str] = {}
     with log.open(encoding="ascii") as lines:
-        for line in lines:
-            found = _LINE.fullmatch(line.rstrip("\n"))
-            if found is None:
-                continue
-            thread, rest = found["thread"], found["rest"]
-            if (unfinished := _UNFINISHED.fullmatch(rest)) is not None:
-                started[thread] = unfinished["start"]
-            elif (resumed := _RESUMED.fullmatch(rest)) is not None:
-                yield started.pop(thread) + resumed["end"]
-            else:
-                yield rest
+        for line in filter(None, map(_LINE.fullmatch, lines)):
+            text = started.pop(line["thread"], "") + line["rest"]
+            if line["unfinished"]:
+                started[line["thread"]] = text
+            elif (found := _CALL.fullmatch(text)) and int(found["result"]) >= 0:
+                yield found
 
 
 def _bytes(text: str) -> bytes:

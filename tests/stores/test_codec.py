@@ -2,8 +2,6 @@
 call.
 """
 
-from __future__ import annotations
-
 import json
 from functools import reduce
 from typing import Any
@@ -12,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import ConfigError, InvalidMessage, StoreError
+from amplifier_context_core import InvalidMessage, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.stores import index_range
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
-from amplifier_context_core.stores.validation import check_index, check_session_id
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import differing, entry
 from tests.laws.histories import ANY_STEPS, flat
@@ -35,15 +31,9 @@ ANYTHING = st.recursive(
     max_leaves=20,
 )
 STAMPS = st.sampled_from(["", "2026-02-03T04:05:06.789+00:00", "yesterday", "\ud83d \0\u2028"])
-COUNTS = st.integers(0, 2**70)
-RESPONSES = st.none() | st.builds(
-    Response,
-    st.none() | TEXTS,
-    st.none() | TEXTS,
-    st.none() | st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS),
-    st.none() | TEXTS,
-    st.none() | TEXTS,
-)
+COUNTS, MAYBE = st.integers(0, 2**70), st.none() | TEXTS
+USAGES = st.none() | st.builds(Usage, COUNTS, COUNTS, COUNTS, COUNTS)
+RESPONSES = st.none() | st.builds(Response, MAYBE, MAYBE, USAGES, MAYBE, MAYBE)
 
 
 @st.composite
@@ -55,16 +45,14 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
         message = {"role": draw(st.sampled_from(["system", "developer", "user", "assistant", "function"]))}
         blocks = st.dictionaries(TEXTS, ANYTHING, max_size=3).map(lambda more: {**more, "type": "text"})
         message["content"] = draw(TEXTS | st.none() | st.lists(blocks, max_size=3))
-    message |= draw(st.dictionaries(TEXTS.filter(lambda key: key not in OWN), ANYTHING, max_size=3))
+    own = {"role", "content", "metadata", "tool_calls", "tool_call_id"}
+    message |= draw(st.dictionaries(TEXTS.filter(lambda key: key not in own), ANYTHING, max_size=3))
     if draw(st.booleans()):
         stamp = draw(st.sampled_from([{}, {"timestamp": draw(STAMPS)}, {"timestamp": draw(ANYTHING)}]))
         message["metadata"] = {**draw(st.dictionaries(TEXTS, ANYTHING, max_size=3)), **stamp}
     if draw(st.integers(0, 4)) == 0:
         message["timestamp"] = draw(STAMPS)
     return message
-
-
-OWN = {"role", "content", "metadata", "tool_calls", "tool_call_id"}
 
 
 @st.composite
@@ -82,33 +70,17 @@ def any_entries(draw: st.DrawFn) -> Entry:
     return made._replace(created=created, completed=draw(st.just(created) | STAMPS))
 
 
-def written_down(given: Entry, session_id: str = "s") -> Entry:
-    """Return the entry as a store of this session decodes it."""
-    extra = json.loads(json.dumps(encode_extra(given, session_id)))
-    return decode_entry(session_id, given.seq, given.turn, given.tokens, message_json(given.message), extra)
-
-
 @given(any_entries())
-def test_an_encoded_entry_decodes_to_the_same_entry_which_is_encoded_alike(given: Entry) -> None:
-    again = written_down(given)
-    assert not differing([again], [given])
-    assert message_json(again.message) == message_json(given.message)
-    assert encode_extra(again, "s") == encode_extra(given, "s")
-    assert not differing([written_down(given, "fork")], [given])
-    extra = {"session_id": "s", **encode_extra(given, "s")}  # a fork whose rows name the parent
-    read = decode_entry("fork", given.seq, given.turn, given.tokens, message_json(given.message), extra)
-    assert not differing([read], [given])
-
-
-@given(messages())
-def test_a_message_is_one_line_of_utf_8(message: dict[str, Any]) -> None:
-    read, _ = parse_message(message)
-    line = message_json(read)
-    assert b"\n" not in line
-    assert b"\r" not in line
-    assert b"\0" not in line
+def test_an_encoded_entry_decodes_to_the_same_entry_and_a_message_is_one_line_of_utf_8(given: Entry) -> None:
+    line, extra = message_json(given.message), json.loads(json.dumps(encode_extra(given, "s")))
+    for session_id, more in (("s", {}), ("fork", {}), ("fork", {"session_id": "s"})):  # or a fork names the parent
+        own = json.loads(json.dumps(encode_extra(given, session_id))) if not more else {**more, **extra}
+        again = decode_entry(session_id, given.seq, given.turn, given.tokens, line, own)
+        assert not differing([again], [given])
+        assert (message_json(again.message), encode_extra(again, "s")) == (line, encode_extra(given, "s"))
+    assert not set(line) & set(b"\n\r\0")
     text = line.decode("utf-8")  # as a database takes it
-    assert repr(loads(text)) == repr(loads(line)) == repr(read) == repr(json.loads(text))
+    assert repr(loads(text)) == repr(loads(line)) == repr(given.message) == repr(json.loads(text))
 
 
 DEEPEST = {"role": "user", "content": "x", "of": reduce(lambda inner, _: [inner], range(98), [])}
@@ -121,11 +93,7 @@ DEEPEST = {"role": "user", "content": "x", "of": reduce(lambda inner, _: [inner]
         *(f'{{"role": "user", "content": "{one}"}}' for one in (r"\ud83d\udca9", r"\ud83d", "1" * 30, "{[" * 200)),
         json.dumps(DEEPEST),
         json.dumps({**DEEPEST, "of": [DEEPEST["of"]]}),
-        '{"role": "user", "content": [{"text": "no type"}]}',
-        '{"content": "no role"}',
-        "[1]",
-        '"text"',
-        "NaN",
+        *('{"role": "user", "content": [{"text": "no type"}]}', '{"content": "no role"}', "[1]", '"text"', "NaN"),
         '{"role": "user", "content": "x", "of": NaN}',
     ],
 )
@@ -146,15 +114,12 @@ def test_a_stored_message_is_decoded_as_parsing_its_json_checks_and_copies_it(te
     "data",
     [
         b"",
-        b"[]",
         b'{"role": "user"',
         b'{"role": "nobody", "content": "x"}',
-        b'{"role": "user", "content": NaN}',
         b'{"role": "user", "content": "x", "n": 1e999}',
         b'{"role": "user", "content": "x", "n": ' + b"9" * 5_000 + b"}",
         b'{"role": "user", "content": "\xff\xfe"}',
         b'{"role": "user", "content": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
-        b"\0" * 80,
         b'{"role": "user", "content": "x"}{"role": "user", "content": "y"}',
     ],
 )
@@ -178,51 +143,5 @@ def test_a_damaged_message_is_an_error_that_names_it_and_quotes_nothing(data: by
 )
 def test_an_ordinary_entry_has_no_extra_and_an_odd_one_is_read_as_far_as_possible(extra: dict[str, Any]) -> None:
     assert encode_extra(entry(7), "s") == {}
-    assert encode_extra(entry(7), "other") == {"session_id": "s"}
     read = decode_entry("s", 7, 1, 1, message_json(entry(7).message), extra)
-    assert read.message == entry(7).message
-    assert (read.session_id, read.created) == ("s", entry(7).created)
-
-
-@pytest.mark.parametrize("character", ["x", "読"])
-def test_an_id_is_as_long_as_a_file_name_may_be(character: str) -> None:
-    most = 200 // len(character.encode())
-    assert check_session_id(character * most)
-    for more in (1, 100_000):
-        with pytest.raises(ConfigError, match="longer than 200 bytes") as caught:
-            check_session_id(character * (most + more))
-        assert len(str(caught.value)) < 100
-    with pytest.raises(ConfigError, match="session_id: must be text"):
-        check_session_id(b"bytes")  # type: ignore[arg-type]
-
-
-@given(st.text(max_size=220))
-def test_any_valid_id_names_one_file_and_prints_on_one_line(session_id: str) -> None:
-    try:
-        check_session_id(session_id)
-    except ConfigError as refused:
-        text = str(refused)
-    else:
-        text = "fine"
-        assert len(f"{session_id}.checkpoint.tmp-12345".encode()) <= 255
-        assert not set(session_id) & {"/", "\\", "\0"}
-        assert session_id not in (".", "..")
-        assert session_id.isprintable()
-    assert text.isprintable()
-    assert len(text) < 3_000
-
-
-@pytest.mark.parametrize(("index", "length"), [(1, 0), (4, 3), (-1, 3), (10**20, 3)])
-def test_an_index_outside_the_history_is_an_error_that_names_its_length(index: int, length: int) -> None:
-    check_index("s", length, length)
-    with pytest.raises(StoreError, match=f"session 's' holds {length} messages, not {index:,}"):
-        check_index("s", index, length)
-
-
-@given(st.integers(0, 30), st.integers(-40, 40), st.none() | st.integers(-40, 40))
-def test_index_range_is_that_of_a_slice(length: int, start: int, stop: int | None) -> None:
-    found = index_range(length, start, stop)
-    assert list(found) == list(range(length))[start:stop]
-    assert found.step == 1
-    assert 0 <= found.start <= length
-    assert 0 <= found.stop <= length
+    assert (read.message, read.session_id, read.created) == (entry(7).message, "s", entry(7).created)

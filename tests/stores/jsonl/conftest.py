@@ -1,20 +1,16 @@
 """A folder of its own for every test of the JSONL store."""
 
-from __future__ import annotations
-
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import pytest
 
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.stores.jsonl.files import fast_folder
 
 
 @pytest.fixture
-def root() -> Generator[Path]:
-    with fast_folder() as made:
-        yield made
+def root(tmp_path: Path) -> Path:
+    return tmp_path
 
 
 @pytest.fixture

@@ -7,12 +7,11 @@
 - The mirror shows the history again, and the next change is clean.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import random
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,7 @@ from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT
 from amplifier_context_testing.contract.samples import entry
-from tests.stores.jsonl.crashes import Disk, SameInode, using
-from tests.stores.jsonl.files import NAME, fast_folder
+from tests.stores.jsonl.files import NAME, Disk, SameInode, fast_folder, using
 
 SOAKING = settings().max_examples > 1_000  # see conftest.py
 KINDS = ("append", "batch", "replace", "drop", "clear", "rewrite", "recount", "checkpoint")
@@ -67,34 +65,33 @@ class Changes:
         self._chance = random.Random(seed)
         self._seq = self._length = 0
 
-    def draw(self, kind: str) -> Any:
+    def draw(self, kind: str) -> tuple[Callable[[Store], Awaitable[object]], str]:
         """Return a change, for each of the stores, and the text that it erases."""
         length, size = self._length, self._chance.choice((10, 60, 300, 2_000))
         new = [self._entry(size) for _ in range({"append": 1, "batch": 4, "replace": 2}.get(kind, 0))]
         keep = self._chance.randint(0, length) if kind in ("replace", "drop") else 0
-        rewritten = self._chance.randint(1, self._seq) if self._seq else 0
-        if kind in ("append", "batch"):
-            self._length += len(new)
-        elif kind in ("replace", "drop", "clear"):
-            self._length = keep + len(new)
+        seq = self._chance.randint(1, self._seq) if self._seq else 0
 
-        async def change(store: Store) -> None:
-            match kind:
-                case "append" | "batch":
-                    await store.append("s", new)
-                case "replace" | "drop" | "clear":
-                    await store.replace("s", keep, new)
-                case "rewrite":
-                    await store.rewrite("s", [self._message(rewritten, REDACTED_TEXT)])
-                case "recount":
-                    found = await store.read("s", -3)
-                    await store.rewrite("s", [one._replace(tokens=one.tokens + 1) for one in found])
-                case "checkpoint":
-                    await store.save_checkpoint("s", length, b"covers all")
-                case _:
-                    await store.release("s")
+        async def recount(store: Store) -> None:
+            found = await store.read("s", -3)
+            await store.rewrite("s", [one._replace(tokens=one.tokens + 1) for one in found])
 
-        return change, f"text {rewritten} of" if kind == "rewrite" and rewritten else ""
+        match kind:
+            case "append" | "batch":
+                self._length += len(new)
+                return lambda store: store.append("s", new), ""
+            case "replace" | "drop" | "clear":
+                self._length = keep + len(new)
+                return lambda store: store.replace("s", keep, new), ""
+            case "rewrite":
+                erased = self._message(seq, REDACTED_TEXT)
+                return lambda store: store.rewrite("s", [erased]), f"text {seq} of" if seq else ""
+            case "recount":
+                return recount, ""
+            case "checkpoint":
+                return lambda store: store.save_checkpoint("s", length, b"covers all"), ""
+            case _:
+                return lambda store: store.release("s"), ""
 
     def _entry(self, size: int) -> Entry:
         self._seq += 1
@@ -115,7 +112,8 @@ async def _run(plan: Plan, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     former: list[bytes] = []
     with using(monkeypatch, disk):
         for kind in plan.before:
-            former.append(disk.content())
+            main = root / "now" / "s" / NAME
+            former.append(main.read_bytes() if main.exists() else b"")
             change, text = changes.draw(kind)
             await change(store)
             await change(model)

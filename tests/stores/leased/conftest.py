@@ -1,7 +1,5 @@
 """The tests of this folder run on each server."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.places import SERVERS, parameters

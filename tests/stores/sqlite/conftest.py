@@ -1,7 +1,5 @@
 """A database of its own for every test of the SQLite store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 

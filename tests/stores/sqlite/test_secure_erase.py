@@ -1,7 +1,5 @@
 """What `rewrite` replaced is in no byte of a SQLite database's files."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import sqlite3
@@ -67,18 +65,13 @@ async def test_a_rewritten_message_is_gone_from_all_files_while_they_are_open(pa
 
 
 async def test_of_pages_that_were_split_no_copies_remain(path: Path, store: SqliteStore) -> None:
-    chance = random.Random(1)
-    counts = [0] * 12
-
-    async def talk(number: int) -> None:
-        for seq in range(counts[number] + 1, counts[number] + chance.randrange(2, 5)):
-            text = f"SECRET{number}x{seq:05} {'x' * chance.choice((20, 200, 900, 3_000))}"
-            await store.append(f"session {number}", [entry(seq, text)])
-            counts[number] = seq
-
-    for _ in range(60):
-        await asyncio.gather(*map(talk, chance.sample(range(12), 12)))
-    await store.rewrite("session 3", [entry(seq, "gone") for seq in range(1, counts[3] + 1)])
+    chance, seqs = random.Random(1), range(1, 61)
+    for seq in seqs:
+        texts = [f"SECRET{number}x{seq:05} {'x' * chance.choice((20, 200, 900, 3_000))}" for number in range(12)]
+        await asyncio.gather(
+            *(store.append(f"session {number}", [entry(seq, text)]) for number, text in enumerate(texts))
+        )
+    await store.rewrite("session 3", [entry(seq, "gone") for seq in seqs])
     assert await holding(path, "SECRET3x", "SECRET4x00001") == ["SECRET4x00001"]
 
 
@@ -96,38 +89,31 @@ async def test_damaged_files_that_a_repair_kept_are_erased_as_well(path: Path, s
 
 
 async def test_a_deleted_session_is_in_no_byte_of_the_files_while_they_are_open(path: Path, store: SqliteStore) -> None:
-    await asyncio.gather(
-        *(store.append("s", [entry(seq, f"{SECRET} {'x' * seq}")]) for seq in range(1, 60)),
-        *(store.append("t", [entry(seq, f"other {'y' * seq}")]) for seq in range(1, 60)),
-    )
+    for name, text in (("s", SECRET), ("t", "other")):
+        await store.append(name, [entry(seq, f"{text} {'x' * seq}") for seq in range(1, 60)])
     await store.search("s", SECRET, 5)  # the index holds it now
     await store.delete("s")
     assert await holding(path, SECRET, "other") == ["other"]
     assert (await store.extent("t")).length == 59
 
 
-async def test_erasing_waits_for_readers(path: Path, store: SqliteStore) -> None:
-    await store.append("s", [entry(1, SECRET)])
+async def test_an_erasure_waits_for_readers_and_one_that_did_so_in_vain_is_reported_and_finished_later(
+    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", [entry(1, SECRET), entry(2, SECRET)])
     with reading(path):
         rewriting = asyncio.create_task(store.rewrite("s", [entry(1, "gone")]))
         await store.append("other", entries(1, 2))  # other sessions continue
         await asyncio.sleep(0.05)
         assert not rewriting.done()
     await rewriting
-    assert not await holding(path)
-
-
-async def test_an_interrupted_erasure_is_reported_and_finished_later(
-    path: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await store.append("s", [entry(1, SECRET)])
     with reading(path), monkeypatch.context() as patch:
         patch.setattr(secure_erase, "_READER_TIMEOUT", 0.03)
         with pytest.raises(StoreError, match="not erased from every byte"):
-            await store.rewrite("s", [entry(1, "gone")])
-        assert [one.message["content"] for one in await store.read("s")] == ["gone"]
+            await store.rewrite("s", [entry(2, "gone")])
+        assert [one.message["content"] for one in await store.read("s")] == ["gone", "gone"]
     await store.close()
-    assert (await store.extent("s")).length == 1  # the next opening finishes what was left
+    assert (await store.extent("s")).length == 2  # the next opening finishes what was left
     await store.rewrite("s", [entry(1, "gone")])
     assert not await holding(path)
 
