@@ -59,6 +59,12 @@ EDIT_ARGUMENTS = (
 # Those, and other arguments that hold what a call writes into a file.
 CHANGE_ARGUMENTS = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
 _PATH_MARKS = frozenset("/\\.")
+# Words of a result that speaks of a file as changed, near its start.
+_CHANGED = re.compile(
+    r"\b(?:updated|created|written|wrote|edited|applied|saved|replaced|success(?:ful(?:ly)?)?\b(?!\W{1,3}false))",
+    re.IGNORECASE,
+)
+_CHANGED_CHARS = 400
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -66,7 +72,18 @@ _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short
 _NO_TROUBLE = re.compile(
     r'"\w{0,40}(?:error|fail)\w{0,40}": ?(?:null|false|0|""|\[\]|\{\})[,}]', re.IGNORECASE
 )  # JSON: none
-_TROUBLE = ("error", "exception", "failed", "failure", "fatal", "traceback", "denied", "not found", "cannot ")
+_TROUBLE = (
+    "error",
+    "--- fail:",
+    "exception",
+    "failed",
+    "failure",
+    "fatal",
+    "traceback",
+    "denied",
+    "not found",
+    "cannot ",
+)
 
 
 def digest_round(
@@ -305,9 +322,7 @@ def _call(
     elif reason := reason_of_refusal(text):
         outcome, text = "refused", ""
     else:
-        outcome = _outcome(size, text, known)
-    if changed and outcome == size and not size.startswith('"'):
-        outcome = ""  # how much an edit returned says nothing
+        outcome = _outcome(size, text, known, bool(changed))
     known.update(names_in(outcome))
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
     yield replace(_fact(head, outcome, ranked, known, max(30, room - len(head) // 2)), changed=changed)
@@ -333,11 +348,17 @@ def _read_output(text: str) -> tuple[str, str]:
     return f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters", read
 
 
-def _outcome(size: str, text: str, known: Names) -> str:
-    """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt."""
+def _outcome(size: str, text: str, known: Names, is_change: bool) -> str:
+    """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt.
+
+    Of a call that wrote a file, and of whose result neither is found: "ok" if the result speaks of a change, else how
+    the result begins.
+    """
+    said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
+    if is_change and text and not said:
+        return "ok" if _CHANGED.search(text, 0, _CHANGED_CHARS) else f'"{quote(text, _SHORT_OUTPUT)}"'
     if size.startswith('"') or not text:
         return size
-    said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
     if said:
         return f"{size}: " + ", ".join(f'"{line}"' for line in said)
     line = excerpt(text, known, _SOURCE, tuning.TUNING.excerpt_chars)
