@@ -58,6 +58,7 @@ EDIT_ARGUMENTS = (
 )
 # Those, and other arguments that hold what a call writes into a file.
 CHANGE_ARGUMENTS = frozenset(chain.from_iterable(EDIT_ARGUMENTS)) | {"content", "file_text", "edits", "patch", "diff"}
+_LEAST_SIDE = 64  # characters of what an edit brings
 _PATH_MARKS = frozenset("/\\.")
 # Words of a result that speaks of a file as changed, near its start.
 _CHANGED = re.compile(
@@ -423,7 +424,7 @@ def _show_call(arguments: Mapping[str, Any], room: int, known: Names) -> tuple[s
     rest = {key: value for key, value in arguments.items() if key not in keys}
     shown, hidden = _show_arguments(rest, room // 2, known)
     taken, brought = _changed_lines(before, after)
-    parts = (shown, _side("+", brought, taken, room // 4), _side("-", taken, brought, room // 4))
+    parts = (shown, _side("+", brought, taken, max(_LEAST_SIDE, room // 4)), _side("-", taken, brought, room // 4))
     return " ".join(filter(None, parts)), f"{hidden}\n{before}\n{after}", constants(taken, brought)
 
 

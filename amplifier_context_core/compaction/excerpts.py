@@ -65,6 +65,8 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
     for line in text[:_SCANNED].splitlines()[:_LINES]:
         if len(line) <= len(best) and len(line) < room:
             continue  # as many words hardly fit
+        if line.strip().startswith("(") and line.rstrip().endswith(")"):
+            continue  # a hint of the program
         before = prefix.match(line)
         shown = _shortened(line[before.end() if before else 0 :], room)
         words = {word for match in _WORD.findall(shown) if (word := match[:_STEM].lower()) not in known}
