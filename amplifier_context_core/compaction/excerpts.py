@@ -4,7 +4,8 @@ A name can be looked up again; what a file or a search has about it is lost with
 line of an output: the one with the most words that the chapter does not have yet.
 
 A line with words that demand something or address its reader is not quoted, as a chapter outlives the output; nor is
-one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."). These
+one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."), nor a
+line in parentheses, such as a hint of git. These
 words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and between
 the tags that quote a chapter as data.
 """
