@@ -149,8 +149,8 @@ def redis_is_there() -> None:
 def drop_prefix(prefix: str, url: str = REDIS) -> None:
     """Delete all keys of a prefix."""
     with redis.Redis.from_url(url) as client:
-        for keys in places.batched(client.scan_iter(f"*{prefix}*", count=5_000), 1_000):
-            client.delete(*keys)
+        for key in client.scan_iter(f"*{prefix}*", count=5_000):
+            client.delete(key)
 
 
 def ask(query: str, schema: str, *values: object) -> list[tuple[Any, ...]]:

@@ -86,6 +86,7 @@ def raises(problem: Exception) -> Callable[[str], Any]:
         ("failing", PluginError, r"my-stores.*RuntimeError"),
         ("empty", ConfigError, "no store"),
         ("nosuch", ConfigError, "'nosuch' is not known.*empty.*jsonl.*memory.*postgresql"),
+        ("redis", ConfigError, r"needs a package that is not installed.* 'amplifier-context-servers\[redis\]'"),
         ("~/sessions", ConfigError, "is not a URL.*jsonl:~/sessions"),
         ("agents.db", ConfigError, "is not a URL.*sqlite:agents.db"),
     ],

@@ -76,6 +76,22 @@ async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
         assert repairs == [], f"call {number}"
 
 
+async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    for root, faulty, number in each_fault():
+        store = JsonlStore(root)
+        await begin(store)
+        before = await whole(store)
+        with using(monkeypatch, faulty):
+            is_refused = await refused(store.fork("s", "child", 8))
+        assert not (await whole(store)).differs(before)
+        # A change that could not be rolled back is there, complete, at the next opening.
+        if is_refused and await refused(store.fork("s", "child", 8), why="already"):
+            assert number % 2 == 0, "all later calls failed, too"
+        assert_same(await store.read("child"), before.history[:8])
+        assert await store.load_checkpoint("child") == b"four"
+        await store.close()
+
+
 async def test_whatever_call_fails_a_session_is_opened_and_deleted_then_or_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,10 +1,12 @@
 """The files of the JSONL store: names and rights, how little of them is read, and what a repair makes of damage."""
 
 import asyncio
+import json
 import os
 import shutil
 import sqlite3
 import stat
+import threading
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores.jsonl import session
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.samples import entries
 from tests.stores.jsonl.files import Files, garble, unlocked, write
@@ -90,6 +93,39 @@ async def test_an_idle_session_needs_no_reading_after_a_kill(
                 await asyncio.sleep(0.02)
 
 
+async def test_the_mirror_of_a_session_that_was_closed_is_not_read_to_resume_it(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, open_file, opened = await write(root, 30), os.open, set[str]()
+
+    def noted(path: str, *arguments: Any) -> int:
+        opened.add(os.fspath(path))
+        return open_file(path, *arguments)
+
+    monkeypatch.setattr(os, "open", noted)
+    for is_read in (False, True):
+        assert await store.open("s") == Extent(30, 30)
+        assert opened
+        assert (str(files.main) in opened) == is_read
+        await store.release("s")
+        os.utime(files.main)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts the descriptors of Linux")
+async def test_500_open_sessions_take_at_most_1600_descriptors_and_one_thread(root: Path) -> None:
+    before, threads = len(os.listdir("/proc/self/fd")), set(threading.enumerate())
+    store = JsonlStore(root, durability="none")
+    names = [f"session {number}" for number in range(500)]
+    for name in names:
+        await store.append(name, entries(1, 1, session_id=name))
+    assert len(os.listdir("/proc/self/fd")) - before <= 1_600
+    assert [one.name for one in set(threading.enumerate()) - threads] == ["jsonl store"]
+    await store.append(names[0], entries(2, 2, session_id=names[0]))
+    assert sorted(info.length for info in await store.sessions()) == [*[1] * 499, 2]
+    await store.close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
 async def test_odd_folders_and_sessions_whose_creation_was_interrupted_are_not_listed(
     root: Path, store: JsonlStore
 ) -> None:
@@ -151,3 +187,32 @@ async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(ro
     assert len(list((root / "s").glob("context.db.damaged-*"))) == 1
     await store.close()
     assert files.messages == [one.message for one in entries(1, 6)]
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+async def test_what_another_program_writes_to_the_text_file_during_a_repair_is_not_lost(
+    root: Path, store: JsonlStore, is_damaged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair of a sound session that is open changes nothing."""
+    files, repair, theirs = await write(root, 6), session.repair_session, {"role": "user", "content": "theirs"}
+
+    def write_theirs() -> None:
+        with files.main.open("a") as file:
+            file.write(json.dumps(theirs) + "\n")
+
+    def meanwhile(*arguments: Any) -> list[Repair]:
+        write_theirs()
+        return repair(*arguments)
+
+    monkeypatch.setattr(session, "repair_session", meanwhile)
+    if is_damaged:
+        garble(files.database, 3)
+    else:
+        await store.open("s")
+        write_theirs()
+    await store.repair("s")
+    expected = [*(one.message for one in entries(1, 6)), theirs]
+    assert [one.message for one in await store.read("s")] == expected[: 6 + is_damaged]
+    await store.release("s")
+    await store.open("s")
+    assert [one.message for one in await store.read("s")] == files.messages == expected

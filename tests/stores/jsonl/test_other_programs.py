@@ -54,6 +54,22 @@ async def test_a_search_leaves_a_text_file_of_another_program_as_it_is(root: Pat
     assert await store.open("s") == Extent(2, 2)
 
 
+@pytest.mark.parametrize("end", [b"\0" * 700, b'{"role": "user", "con', 40, 0, None], ids=str)
+async def test_a_mirror_that_was_cut_short_or_is_gone_or_torn_is_written_again_in_silence(
+    root: Path, store: JsonlStore, end: bytes | int | None
+) -> None:
+    files, repairs = await write(root, 5), list[Repair]()
+    whole = files.main.read_bytes()
+    if end is None:
+        files.main.unlink()
+    else:
+        files.main.write_bytes(whole[:end] if isinstance(end, int) else whole + end)
+    assert await store.open("s", repairs.append) == Extent(5, 5)
+    await store.close()
+    assert files.main.read_bytes() == whole
+    assert repairs == []
+
+
 async def test_what_was_added_behind_a_torn_line_goes_to_the_end_and_the_line_into_quarantine(
     root: Path, store: JsonlStore
 ) -> None:

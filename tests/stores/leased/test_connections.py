@@ -113,10 +113,18 @@ async def test_an_append_whose_outcome_is_unknown_was_made_or_is_refused_from_th
 
 
 @pytest.mark.parametrize("moment", MOMENTS[:2])
-async def test_a_deletion_whose_outcome_was_unknown_can_be_repeated(
+async def test_a_replacement_or_a_deletion_whose_outcome_was_unknown_can_be_repeated(
     store: Store, other: Store, proxy: Proxy, moment: Moment
 ) -> None:
     await store.append("s", entries(1, 6))
+    new = [entry(7, MARK), *entries(4, 4)]
+    proxy.cut(MARK.encode(), moment, then_refuse=True)
+    with pytest.raises(OutcomeUnknown):
+        await store.replace("s", 2, new)
+    proxy.accept()
+    await store.replace("s", 2, new)
+    assert_same(await other.read("s"), [*entries(1, 2), *new])
+    assert_same(await other.archived("s"), [*entries(3, 3), *entries(5, 6)])
     for mark in (b"DELETE FROM", b"EVAL"):  # of PostgreSQL, and of Redis
         proxy.cut(mark, moment, then_refuse=True)
     with pytest.raises(OutcomeUnknown, match="delete it again"):

@@ -52,6 +52,28 @@ async def test_stores_of_one_url_share_a_few_connections_of_their_durability_and
             await asyncio.sleep(0.02)
 
 
+async def test_a_caller_that_waits_in_vain_for_a_busy_pool_is_told_so(url: str) -> None:
+    key = PostgresStore.from_url(with_parameters(url, pool_size=1, statement_timeout=1))._key
+    pool, held = PostgresPool(key), asyncio.Event()
+
+    async def hold(_: object) -> None:
+        held.set()
+        await asyncio.sleep(1.5)
+
+    async def both() -> list[Any]:
+        holding = asyncio.create_task(pool.run(hold))
+        await held.wait()
+        return [*await asyncio.gather(pool.ask("SELECT 1", {}), holding, return_exceptions=True)]
+
+    busy, held_until_its_end = await pool.loop_thread.run(both())
+    assert "all 1 connections are busy; try again, or give a larger ?pool_size=" in str(busy)
+    assert isinstance(busy, StoreError)
+    assert held_until_its_end is None
+    assert await pool.loop_thread.run(pool.ask("SELECT 1", {})) == [(1,)]
+    await pool.loop_thread.run(pool.stop())
+    pool.loop_thread.stop()
+
+
 async def test_a_change_that_the_server_does_not_make_in_time_or_at_all_is_reported_and_not_made(
     url: str, schema: str
 ) -> None:

@@ -17,7 +17,8 @@ import pytest
 import redis
 from redis import exceptions
 
-from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, StoreError
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
 from amplifier_context_servers.redis_server.client import RedisClient
@@ -125,6 +126,36 @@ async def test_what_was_rewritten_is_in_no_key_nor_in_the_append_only_file() -> 
                 await asyncio.sleep(0.02)
         assert len(await store.read("s")) == 3
         await store.close()
+
+
+@pytest.mark.parametrize("on_conflict", ["error", "fork"])
+async def test_a_session_that_was_evicted_is_an_error_that_says_so_or_goes_on_in_a_fork_of_what_memory_held(
+    store: Store, client: Any, prefix: str, on_conflict: str
+) -> None:
+    config = load_config({"token_counter": "heuristic", "on_conflict": on_conflict})
+    manager = ContextManager(config, session_id="s", store=store)
+    await manager.add_message({"role": "user", "content": "question"})
+    client.delete(f"{{{prefix}:s}}:session")
+    if on_conflict == "error":
+        with pytest.raises(SessionLost, match="gone from the store"):
+            await manager.add_message({"role": "user", "content": "go on"})
+        assert await store.sessions() == []
+    else:
+        await manager.add_message({"role": "user", "content": "go on"})
+        (fork,) = [info.session_id for info in await store.sessions()]
+        assert [one.message["content"] for one in await store.read(fork)] == ["question", "go on"]
+    await manager.close()
+
+
+async def test_a_key_that_another_program_wrote_to_is_left_alone(store: Store, client: Any, prefix: str) -> None:
+    await store.append("s", entries(1, 3))
+    await store.close()
+    client.rename(f"{{{prefix}:s}}:session", f"{prefix}:kept")
+    client.set(f"{{{prefix}:s}}:session", "mine")
+    with pytest.raises(StoreError, match=r"another program wrote to a key.*rename or delete that key"):
+        await store.open("s")
+    client.rename(f"{prefix}:kept", f"{{{prefix}:s}}:session")
+    assert await store.open("s") == Extent(3, 3)
 
 
 async def test_sessions_are_spread_over_the_nodes_of_a_cluster() -> None:

@@ -11,6 +11,7 @@ import pytest
 from amplifier_context_core import repair
 from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
+from amplifier_context_core.stores.sqlite.schema import replacement
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
@@ -50,6 +51,25 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
     await store.rewrite("s", [entries(1, 1)[0]._replace(tokens=7)])
     await store.append("t", entries(21, 21, session_id="t"))  # other sessions go on
     assert await store.extent("s") == Extent(9, 9)
+
+
+async def test_entries_that_changed_places_count_as_damaged(path: Path, store: SqliteStore) -> None:
+    await filled(path, 9)
+    for steps, seq in (("+ 1000", 3), ("- 1", 4), ("- 999", 3)):
+        change(path, f"UPDATE entries SET id = id {steps} WHERE session = 1 AND seq = {seq}")
+    assert_same(await store.read("s"), [*entries(1, 2), *entries(5, 9)])
+
+
+async def test_a_damaged_page_is_an_error_of_the_sessions_that_it_holds_alone(path: Path, store: SqliteStore) -> None:
+    await filled(path, 300)
+    overwritten_page(path, "entries", 6)
+    await store.open("t")
+    for seq in (21, 22):
+        with pytest.raises(StoreError, match=COMMAND):
+            await store.read("s")
+        await store.append("t", [entry(seq, session_id="t")])
+    assert [one.seq for one in await store.read("t")] == [*range(1, 16), 21, 22]
+    assert_same(await store.read("s", 0, 20), entries(1, 20))
 
 
 INDEX = "sqlite_autoindex_sessions_1"
@@ -200,6 +220,45 @@ async def test_a_database_in_use_is_not_repaired(path: Path, store: SqliteStore,
     await other.close()
     await store.repair(None)
     assert len(await store.read("new")) == 1
+
+
+VISITOR = """
+import asyncio, sys
+from amplifier_context_core.errors import StoreError
+from amplifier_context_core.stores.sqlite.schema import replacement
+from amplifier_context_core.stores.sqlite.store import SqliteStore
+from amplifier_context_testing.contract.samples import entry
+async def main():
+    seq = 0
+    print("ready", flush=True)
+    while True:
+        store = SqliteStore(sys.argv[1])
+        try:
+            await store.append("visited", [entry(seq + 1, session_id="visited")])
+            seq += 1
+            print(seq, flush=True)
+        except StoreError:
+            pass
+        await store.close()
+asyncio.run(main())
+"""
+
+
+async def test_a_program_that_comes_during_a_repair_loses_no_message(path: Path, store: SqliteStore) -> None:
+    """It may open what is damaged, and add to a session that is not: then the repair must not take its place."""
+    await filled(path, 3_000)
+    overwritten_page(path, "checkpoints", 0)
+    with running(VISITOR, str(path)) as process:
+        for _ in range(12):
+            await exit_code(path)
+            await asyncio.sleep(0.02)
+        process.kill()
+        assert process.stdout is not None
+        acknowledged = len(process.stdout.read().split())
+    if replacement(path).exists():
+        assert await exit_code(path) == 0
+    assert acknowledged > 3
+    assert [one.seq for one in await store.read("visited")][:acknowledged] == [*range(1, acknowledged + 1)]
 
 
 FOUND = [1392, 1963]  # seeds that once broke a promise

@@ -8,6 +8,8 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -80,6 +82,37 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
     await store._engine.write(lambda db: seen.append(db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
     await store.close()
     assert seen == [(synchronous,)]
+
+
+async def test_a_file_that_is_created_is_closed_before_another_store_opens_it(
+    path: Path, store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a file releases the locks that this process has on it, those of other stores too (POSIX)."""
+    real, others, open_files = os.fchmod, list[threading.Thread](), list[int]()
+
+    def fchmod(descriptor: int, mode: int) -> None:
+        real(descriptor, mode)
+        if not others and os.path.realpath(f"/proc/self/fd/{descriptor}") == str(path):
+            others.append(threading.Thread(target=asyncio.run, args=(other.append("t", entries(1, 1)),)))
+            others[0].start()
+            time.sleep(0.3)
+            found = [Path("/proc/self/fd") / one for one in os.listdir("/proc/self/fd")]
+            open_files.append(sum(os.path.realpath(one) == str(path) for one in found))
+
+    monkeypatch.setattr(os, "fchmod", fchmod)
+    await store.append("s", entries(1, 1))
+    await asyncio.to_thread(others[0].join)
+    assert open_files == [1]
+    assert [info.length for info in await store.sessions()] == [1, 1]
+
+
+async def test_appends_that_come_together_share_commits(store: SqliteStore) -> None:
+    commits: list[str] = []
+    await store.append("first", entries(1, 1))
+    await store._engine.read(lambda db: db.set_trace_callback(commits.append))  # pyright: ignore[reportPrivateUsage]
+    for first in range(1, 11):
+        await asyncio.gather(*(store.append(f"session {n}", entries(first, first)) for n in range(16)))
+    assert commits.count("COMMIT") < 40  # of 160 appends
 
 
 async def test_a_change_that_fails_takes_none_of_its_group_along_and_leaves_their_locks(
@@ -306,6 +339,44 @@ async def test_a_damaged_index_is_rebuilt_and_hinders_no_edit_that_keeps_no_arch
     assert await store.search("s", "needle", 5) == [1]
     await store.close()
     assert b"three" not in path.read_bytes()
+
+
+async def test_while_an_index_is_filled_messages_are_appended_and_then_a_search_waits_for_no_writer(
+    path: Path, store: SqliteStore
+) -> None:
+    await store.append("s", [entry(seq, f"needle {seq}") for seq in range(1, 8_001)])
+    searching = asyncio.create_task(store.search("s", "needle 7999", 1))
+    with closing(sqlite3.connect(path, isolation_level=None)) as writer:
+        while writer.execute("SELECT indexed FROM sessions").fetchone() == (0,):
+            await asyncio.sleep(0)
+        await store.append("s", [entry(8_001, "appended")])
+        assert writer.execute("SELECT indexed FROM sessions").fetchone() < (8_000,)
+        assert await searching == [7999]
+        assert await store.search("s", "appended", 1) == [8001]
+        writer.execute("BEGIN IMMEDIATE")
+        async with asyncio.timeout(2):
+            assert await store.search("s", "needle 7999", 1) == [7999]
+
+
+@pytest.mark.parametrize(("version", "module"), [((3, 33, 0), "'fts5'"), (sqlite3.sqlite_version_info, "'no fts5'")])
+async def test_without_fts5_or_its_trigrams_the_history_is_scanned_and_what_was_indexed_goes_stale_unseen(
+    store: SqliteStore, version: tuple[int, ...], module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(db: Connection, statement: str, *values: Any) -> sqlite3.Cursor:
+        assert "words" not in statement, "no such module"
+        return execute(db, statement.replace("'fts5'", module), *values)
+
+    execute = Connection.execute
+    await store.append("s", [entry(seq, f"needle {seq}") for seq in (1, 2, 3)])
+    assert await store.search("s", "needle", 5) == [3, 2, 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(Connection, "execute", without)
+        patch.setattr(sqlite3, "sqlite_version_info", version)
+        assert await store.search("s", "needle", 5) == [3, 2, 1]
+        assert await store.search("s", "登", 5) == []
+        await store.replace("s", 1, [entry(4, "other")])
+    assert await store.search("s", "needle", 5) == [1]
+    assert await store.search("s", "other", 5) == [4]
 
 
 RECORDED = Path(__file__).with_name("format_2.db.xz")
