@@ -20,7 +20,7 @@ class StoreFixtures:
     """The fixtures and settings of every claim group.
 
     Attributes:
-        persistent: another store object on the same data shows the same sessions.
+        persistent: messages are kept as JSON; what JSON cannot hold is refused.
         tick: seconds between two changes that `sessions` must order.
     """
 
