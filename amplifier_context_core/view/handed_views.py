@@ -17,7 +17,8 @@ from ..transcript.returned_views import HandedView, Shown
 from .candidate import Candidate, ViewRequest
 from .compactor import Compactor
 
-_WANTS_SHORT_IDS: Key = ("mistral", "")
+# One provider of each rule that changes messages for one provider alone.
+SAMPLE_KEYS: tuple[Key, ...] = (("mistral", ""),)
 
 
 def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
@@ -27,7 +28,7 @@ def handed_views(compactor: Compactor, *, merge: bool) -> list[HandedView]:
 async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: bool) -> list[HandedView]:
     """Return the views of a resumed session as its last process handed them out.
 
-    It is not saved which providers they went to: each view comes with call ids of both lengths, if they differ.
+    It is not saved which providers they went to: each view comes as each of `SAMPLE_KEYS` gets it, if that differs.
     """
     found: list[HandedView] = []
     async with compactor.lock.hold():
@@ -36,7 +37,7 @@ async def views_of_before(compactor: Compactor, request: ViewRequest, *, merge: 
         for view in dict.fromkeys((plan.view, *current)):
             own = replace(request, limits=compactor.limits(view.budget, request.key))
             messages = await (await Candidate.of(view, own)).fitted()
-            for key in (request.key, _WANTS_SHORT_IDS):
+            for key in (request.key, *SAMPLE_KEYS):
                 handed = _handed(key, (*request.system, *messages), view.newest_seq, merge=merge)
                 if handed not in found:
                     found.append(handed)
