@@ -109,7 +109,8 @@ class Asking:
         size, prices = question.size, question.prices
         if refused := self.limits.refusal(self.config, self.clock(), size):
             raise Refused(refused)
-        if prices.of(Usage(size, question.written)) > self.limits.left(self.config, prices.fresh, by_hand=self.by_hand):
+        written = max(question.written, self.limits.answered)
+        if prices.of(Usage(size, written)) > self.limits.left(self.config, prices.fresh, by_hand=self.by_hand):
             raise Refused("summary_spend")
         self.note("running")
         await self._emit(STARTED, question.about)
@@ -141,9 +142,11 @@ class Asking:
             if not (isinstance(problem, CallFailed) and problem.is_free):
                 limits.summary_cost += question.prices.of(Usage(size))
             raise
-        counted = question.prices.of(Usage(size, len(answer.text) // 3 if isinstance(answer, Reply) else 0))
-        reported = question.prices.of(usage) if usage else 0.0
-        limits.summary_cost += reported if reported >= MIN_RATIO * counted else counted  # a lower report is implausible
+        counted = Usage(size, len(answer.text) // 3 if isinstance(answer, Reply) else 0)
+        cost, reported = question.prices.of(counted), question.prices.of(usage) if usage else 0.0
+        taken = usage if usage and reported >= MIN_RATIO * cost else counted  # a lower report is implausible
+        limits.summary_cost += question.prices.of(taken)
+        limits.answered = taken.output_tokens
         return answer
 
     def note(self, status: Status, reason: str = "") -> None:

@@ -70,6 +70,7 @@ class Limits:
     Attributes:
         failures: in a row.
         recent: time and input tokens of the calls in `WINDOW`.
+        answered: tokens of the last answer: a model may write more than it was asked for.
     """
 
     session_cost: _Amount = 0.0
@@ -78,6 +79,7 @@ class Limits:
     failures: _Count = 0
     recent: tuple[tuple[_Amount, _Count], ...] = ()
     not_before: _Amount = 0.0
+    answered: _Count = 0
 
     def left(self, config: SummaryConfig, price: float, *, by_hand: bool) -> float:
         """Return the money that may be spent now on a model whose input has a price relative to the session's model.

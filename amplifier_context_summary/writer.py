@@ -259,7 +259,7 @@ class Writer:
         if (wanted := min(room, int(plan.saved / prices.fresh))) < _LEAST_TOKENS:
             raise Refused("to read the range costs more than its digest saves")
         left = self.limits.left(config, prices.fresh, by_hand=self.asking.by_hand)
-        paid_for = (left - most * prices.output) / prices.fresh - beside
+        paid_for = (left - max(most, self.asking.limits.answered) * prices.output) / prices.fresh - beside
         if (room := int(min(wanted, paid_for))) < max(_LEAST_TOKENS, wanted * _LEAST_READ):
             raise Refused("summary_spend")
         shown = await in_thread(material, plan.entries, counter, room)
