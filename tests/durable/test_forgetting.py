@@ -47,9 +47,11 @@ async def test_new_messages_are_never_taken_for_what_was_erased(place: Place, tm
     host = Host(tmp_path / "home", "s")
     manager = await pasted(place, host)
     await manager.forget(["m2"])
-    added = [user("a new one"), user("of the same time", metadata=host.saved()[1]["metadata"])]
-    await manager.set_messages([*host.saved(), *added])
-    assert (await manager.get_messages())[-1]["content"] == "of the same time"
+    erased, *later = host.saved()
+    of_its_time = user("of the same time", metadata=erased["metadata"])
+    await manager.set_messages([of_its_time, erased, *later, user("a new one")])
+    texts = [message["content"] for message in await manager.get_messages()]
+    assert (texts[1:3], texts[-1]) == (["of the same time", "(erased)"], "a new one")
     assert SECRET not in await everything(manager)
     await manager.add_message(user(SECRET))  # typed once more: that is a new message
     assert (await manager.get_messages())[-1]["content"] == SECRET
