@@ -178,7 +178,6 @@ async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(pla
         await feed(manager, turns(2))
     async with opened(place, on_interrupt="discard") as manager:
         await manager.ready()
-        manager.history.on_prompt()
         manager.history.on_cancelled()
         await manager.on_turn_complete()
         assert len(await manager.get_messages()) == 4
