@@ -69,3 +69,20 @@ async def test_an_agent_outgrows_its_budget_and_every_request_is_valid(tmp_path:
     await history.context("talk").close()
     whole = as_openai(await history_in(tmp_path).get_messages("talk"))  # the next process
     assert [one["content"] for one in whole if one["role"] == "tool"] == [*map(page, range(PAGES))] * 2
+
+
+async def test_a_history_gives_back_the_messages_that_it_was_given_but_for_what_was_erased(tmp_path: Path) -> None:
+    history = history_in(tmp_path)
+    asked = [Content.from_function_call(name, "look", arguments={}) for name in ("c1", "c2")]
+    results = [Content.from_function_result(name, result=name) for name in ("c1", "c2")]
+    image = Content.from_data(b"\x89PNG", "image/png")
+    given = [Message("user", ["See", image]), Message("assistant", [Content.from_text_reasoning(text="hm"), *asked])]
+    await history.save_messages("talk", [*given, Message("tool", [*results, Content.from_text("Both.")])])
+    read = await history.get_messages("talk")
+    assert [one.to_dict() for one in read[:2]] == [one.to_dict() for one in given]
+    told = [[content.to_dict() for content in one.contents] for one in read[2:]]
+    assert told == [[one.to_dict()] for one in (*results, Content.from_text("Both."))]
+    await history.context("talk").forget(["m4"])
+    erased = (await history.get_messages("talk"))[3]
+    assert (erased.contents[0].call_id, erased.contents[0].result) == ("c2", "(erased)")
+    await history.context("talk").close()

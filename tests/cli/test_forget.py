@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +14,12 @@ from click.testing import Result
 
 from amplifier_context_cli import host_files
 from amplifier_context_core import ContextManager
+from amplifier_context_core.default_paths import sessions_folder
 from tests.cli.kept import SECRET as KEY
 from tests.cli.kept import Message, in_session, is_in_files, keep, messages, opened, rows, run
 from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
+from tests.messages import user
 from tests.places import KEPT, Place, parameters
 
 SECRET = "SECRET_hunter2"
@@ -182,6 +185,54 @@ def test_files_of_the_host_are_found_by_looking_into_them_and_not_changed(files:
     assert state() == before
 
 
+def test_a_message_of_several_lines_of_a_whole_second_is_found_in_prompts_and_in_a_child(
+    files: Place, home: Path
+) -> None:
+    prompt = f"first line\nthen {SECRET}\nlast"
+    said = [user(prompt, metadata={"timestamp": "2026-01-01T00:00:01.000+00:00"})]
+    keep(files.url(), "parent", said)
+    Host(home, "parent").prompted(prompt)
+    in_session(files.url(), lambda child: child.set_messages(said), "child")
+    done = run("forget", "parent", "m1", "--forks", "--yes")
+    assert "child: 1 message erased" in done.output
+    assert "-tmp-x/repl_history" in named(done)
+    assert contents("child") == ["(erased)"]
+
+
+COPIES = {
+    "jsonl": ["sessions/one/context-messages.jsonl.bak", "sessions/one/context-messages.old", "one.jsonl~"],
+    "sqlite": ["context.db.bak", "context.db-2025", "context.db-wal.bak"],
+}
+
+
+@pytest.mark.parametrize("scheme", COPIES)
+def test_a_copy_of_a_file_of_the_store_is_named(home: Path, scheme: str) -> None:
+    project = home / ".amplifier" / "projects" / "-tmp-x"
+    url = f"{scheme}:{project / ('sessions' if scheme == 'jsonl' else 'context.db')}"
+    keep(url, "one", [PASSWORD])
+    (project / "sessions" / "one").mkdir(parents=True, exist_ok=True)
+    file = project / ("sessions/one/context-messages.jsonl" if scheme == "jsonl" else "context.db")
+    for copy in COPIES[scheme]:
+        shutil.copy(file, project / copy)
+    shown = run("forget", "one", "m1", "--yes", at=url).output
+    assert all(str(project / copy) in shown for copy in COPIES[scheme])
+    assert SECRET.encode() not in file.read_bytes()
+
+
+def test_a_store_in_the_folders_of_a_host_is_not_taken_for_a_file_of_the_host(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = sessions_folder().parent
+    for url in (f"jsonl:{project / 'sessions'}", f"sqlite:{project / 'context.db'}", f"jsonl:{project / 'one.jsonl'}"):
+        name = "one" if url.endswith(".jsonl") else "two"
+        keep(url, name, [PASSWORD, NOTED])
+        Host(home, name, project=project.name).prompted(PASSWORD)
+        shown = run("forget", name, "m1", "--yes", at=url).stdout.partition("These files of the host")[2]
+        assert sorted(line.split("/")[-1] for line in shown.splitlines()[1:]) == ["events.jsonl", "repl_history"]
+        shutil.rmtree(project)
+
+
 def test_links_out_of_the_session_and_odd_files_are_not_read(files: Place, home: Path, tmp_path: Path) -> None:
     host = Host(home, "one")
     outside = tmp_path / "outside"
@@ -242,6 +293,15 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(filled: st
     assert set(ways) == {"one", "grandchild"}
     for command in ways.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=f"{KEY}\n")
+    assert not is_in_files(KEY, tmp_path)
+
+
+def test_every_message_of_forks_that_contains_a_text_is_forgotten_when_asked(filled: str, tmp_path: Path) -> None:
+    run("delete", "two", "--yes")
+    run("fork", "one", "child")
+    keep(filled, "child", [f"so I use {KEY}"])
+    shown = run("forget", "one", "--containing", "--forks", "--yes", stdin=KEY).output
+    assert sorted(shown.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     assert not is_in_files(KEY, tmp_path)
 
 

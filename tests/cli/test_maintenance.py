@@ -3,6 +3,8 @@
 import json
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,8 @@ def test_sessions_are_copied_with_archive_and_checkpoint(filled: str, tmp_path: 
     again = run("copy", filled, other).output
     assert "0 of 2" in again
     assert "exists there, not changed" in again
+    for places in ((filled, "memory:"), ("memory:", filled)):
+        assert "name a persistent store" in run("copy", *places, code=1).output
 
 
 def test_a_copy_gives_no_seq_again_that_was_given(url: str, tmp_path: Path) -> None:
@@ -198,6 +202,19 @@ def test_only_repair_replaces_a_damaged_database_and_reports_that(database: Path
     assert sorted([one, two]) == ["one: 12 messages, sound", "two: 6 messages, sound"]
 
 
+def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    fill_two(url)
+    with closing(sqlite3.connect(tmp_path / "sessions.db")) as db, db:
+        db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
+    shown = run("repair", at=url).output
+    assert "recovered-1: 12 messages" in shown
+    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", shown)
+    run(*shlex.split(command)[1:], "one")
+    assert "one: 12 messages, " in run("repair", "one", at=url).output
+    assert len(messages("one", at=url)) == 12
+
+
 def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Path) -> None:
     url = f"jsonl:{tmp_path}"
     fill_two(url)
@@ -209,7 +226,8 @@ def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Pa
     assert "two: session 'two' is in use by pid" in shown
     (tmp_path / "one" / "context.db").write_bytes(b"no database" * 1_000)
     assert "python -m amplifier_context_core.repair" in run("show", "one", at=url, code=1).output
-    run("repair", at=url)
+    assert "the messages are those of context-messages.jsonl" in run("repair", at=url).output
+    assert list((tmp_path / "one").glob("context.db.damaged-*"))
     sound = ["one: 12 messages, sound", "two: 6 messages, sound"]
     assert sorted(run("repair", at=url).output.splitlines()) == sound
 

@@ -4,13 +4,22 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 import stat
+import subprocess
 from collections import defaultdict
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from amplifier_context_core import ContextManager
+import pytest
+
+from amplifier_context_cli.report.replay import replay
+from amplifier_context_core import ContextManager, load_config
+from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.session.requests import Requests
+from amplifier_context_core.view.sent_view import SentView
 from tests.cli.kept import in_session, run
 from tests.managers import ask, feed
 from tests.messages import user, work
@@ -98,3 +107,45 @@ def test_no_text_of_a_session_can_leave_its_block_and_the_policy_allows_nothing_
     assert set(rules) == {"default-src", "base-uri", "form-action"}
     loads = r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(|fetch\(|import\("
     assert not re.search(loads, page.texts["script"][0])
+
+
+@pytest.mark.soak
+@pytest.mark.browser
+def test_a_browser_shows_a_hostile_session_and_runs_nothing_of_it(tmp_path: Path) -> None:
+    browser = shutil.which("chromium") or pytest.skip("needs chromium on the path")
+    url = f"sqlite:{tmp_path / 'sessions.db'}"
+    keep(url, HOSTILE.replace("\udcff", ""))
+    report(url, tmp_path / "page.html")
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=3000", "--dump-dom"]
+    command = [browser, *flags, f"file://{tmp_path / 'page.html'}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    shown = Page(done.stdout)
+    assert "".join(shown.texts["title"]) == "Session one"
+    assert not [tag for tag, attributes in shown.elements if tag == "img" or "onerror" in attributes]
+    assert len([a for tag, a in shown.elements if tag == "div" and "row" in str(a.get("class")).split()]) > 20
+    (html,) = (a for tag, a in shown.elements if tag == "html")
+    assert int(html["data-ready-ms"] or 0) > 0, "the script ran to its end"
+
+
+async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_counts_more() -> None:
+    sent, again, config = list[list[Any]](), list[list[Any]](), load_config({"max_tokens": 6_000})
+    manager = ContextManager(config, session_id="one")
+    provider = SimpleNamespace(name="own", default_model="m1")
+    for message in work(60, output=1_500):
+        if message["role"] == "assistant":
+            sent.append(await manager.get_messages_for_request(6_000, provider))
+            size = len(json.dumps(sent[-1])) // 3 + 700
+            manager.on_response(Response("m1", "own", Usage(size, 10), "stop", None))
+        await feed(manager, [message])
+    assert manager.compactor.compactions > 2
+    plain = Requests.view
+
+    async def noting(requests: Requests, *asked: Any) -> SentView:
+        view = await plain(requests, *asked)
+        again.append(requests.outgoing(view))
+        return view
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Requests, "view", noting)
+        await replay(config, list(manager.history.snapshot()), manager)
+    assert again == sent

@@ -1,15 +1,17 @@
 """The commands `import` and `export`: what other programs keep comes in whole, and sessions go out."""
 
+import asyncio
 import json
 import shlex
 import stat
+import tempfile
 from contextlib import suppress
 from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_cli.transfer.atif import read_atif, write_atif
@@ -236,6 +238,46 @@ def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[Mess
     back = read_atif(json.loads(json.dumps(write_atif("s", entries, "1"))))
     assert said(back.messages) == said([entry.message for entry in entries])
     assert not back.left_out
+
+
+@given(st.lists(STEPS, min_size=1, max_size=6).map(lambda steps: [one for step in steps for one in step]))
+@settings(max_examples=settings().max_examples // 2)
+def test_exported_messages_come_in_again_as_they_were(talk: list[Message]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source, target, file = f"jsonl:{folder}/a", f"sqlite:{folder}/b.db", Path(folder) / "out.jsonl"
+        imported(Path(folder) / "in.json", json.dumps({"messages": talk}), "--session", "s", at=source)
+        run("export", "s", "--format", "messages", "-o", str(file), at=source)
+        run("import", str(file), "--session", "s", at=target)
+        assert run("export", "s", "--format", "messages", at=target).output == file.read_text(encoding="utf-8")
+
+
+def test_compactions_are_system_steps_at_their_time_and_only_the_newest_has_chapters(url: str) -> None:
+    places: list[int] = []  # messages before each compaction
+
+    async def talk(manager: ContextManager) -> tuple[list[Message], list[str]]:
+        for number in range(60):
+            await manager.add_message(user(f"Question {number}. " + "words " * 60))
+            await manager.get_messages_for_request()
+            places.extend([2 * number + 1] * (len(await manager.compactions()) - len(places)))
+            await asyncio.sleep(0.002)  # times are kept in milliseconds
+            await manager.add_message(says(f"Answer {number}. " + "words " * 60))
+        return await manager.compactions(), [one["text"] for one in await manager.chapters()]
+
+    done, chapters = in_session(url, talk, max_tokens=3_000)
+    (written,) = exported("one", "atif")
+    made = [(at, one) for at, one in enumerate(written["steps"]) if "context_management" in one["extra"]]
+    assert len(made) > 1
+    assert [at - earlier for earlier, (at, _) in enumerate(made)] == places
+    for (_, one), row in zip(made, done, strict=True):
+        management = one["extra"]["context_management"]
+        assert (one["source"], one["timestamp"]) == ("system", row["at"])
+        assert (management["type"], management["boundary"]) == ("compaction", "replace")
+        assert management["after_tokens"] == row["after_tokens"]
+    assert ["observation" in one for _, one in made] == [False] * (len(made) - 1) + [True]
+    assert [one["content"] for one in made[-1][1]["observation"]["results"]] == chapters
+    back = read_atif(written)
+    assert len(back.messages) == 120
+    assert back.left_out == {"steps about compactions of the other program": len(made)}
 
 
 def test_what_show_prints_as_json_and_a_request_with_its_system_prompt_come_in(filled: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import Store
 from tests.cli.kept import Message, in_session, in_store, keep, rows, run, viewed
 from tests.managers import ask, feed
-from tests.messages import user, work
+from tests.messages import says, user, work
 
 
 def grow(url: str, more: list[Message] | None = None, **config: Any) -> None:
@@ -58,6 +58,18 @@ def test_context_says_how_full_the_window_is(url: str) -> None:
     assert lines[0] == short.strip()
     assert [line.split()[0] for line in lines[1:8]] == [*usage["kinds"], "free"]
     assert rows("context", "one", "--budget", "20k")[0]["size"] == 20_000
+
+
+def test_context_sums_tokens_by_model_and_money_where_each_answer_states_it(url: str) -> None:
+    usage = {"input_tokens": 1_000, "output_tokens": 10, "cache_read_tokens": 800}
+    answers = [
+        says("Yes.", metadata={"model": model, "usage": {**usage, "cost_usd": cost}})
+        for model, cost in (("a", "0.10"), ("a", "0.047"), ("b", "0.1"), ("b", None))
+    ]
+    keep(url, "one", [*work(1), *answers])
+    spent = rows("context", "one")[0]["spent"]
+    figures = [[one[key] for key in ("model", "answers", "input_tokens", "cost_usd")] for one in spent]
+    assert figures == [["a", 2, 2_000, "0.147"], ["b", 2, 2_000, None]]
 
 
 def test_one_session_or_all_are_searched(filled: str) -> None:

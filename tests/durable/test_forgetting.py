@@ -20,7 +20,7 @@ from tests.durable.hindrance import Hindrance
 from tests.durable.host import Host
 from tests.durable.sessions import SECRET, again, everything, manager_on, pasted, stripped
 from tests.managers import ask, feed
-from tests.messages import block, call, result, rounds, user
+from tests.messages import block, call, result, rounds, system, user
 from tests.places import BACKENDS, KEPT, Place, parameters
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
@@ -40,6 +40,33 @@ async def test_without_a_trace_timestamps_alone_are_recognised(place: Place, tmp
     assert "scrypt" not in await everything(manager)
     await manager.set_messages([stripped(message) for message in host.saved()])
     assert SECRET in await everything(manager)  # that is the price
+    await manager.close()
+
+
+async def test_new_messages_are_never_taken_for_what_was_erased(place: Place, tmp_path: Path) -> None:
+    host = Host(tmp_path / "home", "s")
+    manager = await pasted(place, host)
+    await manager.forget(["m2"])
+    erased, *later = host.saved()
+    of_its_time = user("of the same time", metadata=erased["metadata"])
+    await manager.set_messages([of_its_time, erased, *later, user("a new one")])
+    texts = [message["content"] for message in await manager.get_messages()]
+    assert (texts[1:3], texts[-1]) == (["of the same time", "(erased)"], "a new one")
+    assert SECRET not in await everything(manager)
+    await manager.add_message(user(SECRET))  # typed once more: that is a new message
+    assert (await manager.get_messages())[-1]["content"] == SECRET
+    await manager.close()
+
+
+async def test_an_erased_instruction_in_the_middle_keeps_its_entry(place: Place) -> None:
+    hint = system(SECRET, metadata={"source": "hook", "hook_name": "secrets"})
+    manager = await feed(manager_on(place.store(), place.session_id()), [user("go"), hint, user("on")])
+    history = await manager.get_messages()
+    await manager.forget(["m2"])
+    for given in (history, [stripped(message) for message in history], [history[0], history[2]]):
+        await manager.set_messages(given)
+        assert [entry.mark for entry in manager.snapshot()] == ["m1", "m2", "m3"]
+        assert SECRET not in await everything(manager)
     await manager.close()
 
 

@@ -91,6 +91,26 @@ async def test_a_request_that_is_cancelled_while_its_compaction_is_saved_saves_i
     await manager.store.close()
 
 
+async def test_a_store_that_refuses_is_asked_ever_less_often_and_logged_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager, tried = await with_secret(place), list[int]()
+
+    async def refuse(session_id: str, covered: int, data: bytes) -> None:
+        tried.append(request)
+        raise StoreError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(manager.store, "save_checkpoint", refuse)
+        for request in range(40):  # noqa: B007 - noted above
+            await manager.get_messages_for_request()
+    assert tried == [0, 1, 3, 7, 15, 31]
+    assert manager.compactor.compactions == 1
+    assert caplog.text.count("was not saved") == 1
+    await manager.close()
+    assert await compactions_saved(place) == 1
+
+
 @pytest.mark.stores(*BACKENDS)
 async def test_a_compaction_that_ends_after_the_close_does_not_open_the_store_again(place: Place) -> None:
     hooks = Waiting("context:pre_compact")
@@ -149,6 +169,22 @@ async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_for
     await manager.close()
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
     await manager.store.close()
+
+
+async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
+    """The revision goes on after it, or that of the new one could be that of the plan."""
+    manager = await with_secret(place)
+    for number in (3, 5, 7):
+        await manager.forget([f"m{number}"])
+    revision = manager.history.revision
+    transaction = (await measure(manager, Counting()))["transaction"]
+    await manager.close()
+    await forgotten_elsewhere(place)
+    await manager.ready()
+    assert manager.history.revision > revision
+    assert await transaction.commit() is False
+    assert SECRET not in text(await manager.get_messages_for_request())
+    await manager.close()
 
 
 async def test_nothing_that_another_program_dropped_after_the_close_comes_back(place: Place) -> None:

@@ -10,9 +10,9 @@ from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
-from tests.durable.sessions import compacted, manager_on, opened
+from tests.durable.sessions import compacted, manager_on, opened, turns
 from tests.managers import ask, feed
-from tests.messages import call, rounds, text, user
+from tests.messages import call, rounds, system, text, user
 from tests.places import BACKENDS, Place
 from tests.recall.calls import recalled, tool_of
 
@@ -160,6 +160,27 @@ async def test_a_transcript_replayed_through_add_doubles_nothing(place: Place) -
         found = await manager.get_messages()
         assert found[: len(history)] == history
         assert [message["content"] for message in found[len(history) :]] == [hint["content"], changed["content"]]
+
+
+async def test_new_messages_after_a_resume_are_new_and_load_no_history(place: Place) -> None:
+    """One with a time of its own, and the reminder that the session began with."""
+    reminder = system("Be brief.", metadata={"source": "hook"})
+    async with opened(place) as manager:
+        await ask(await feed(manager, [reminder, user("go"), *rounds(80)]))
+    async with opened(place) as manager:
+        await feed(manager, [user("next", metadata={"timestamp": "2031-01-01T00:00:00.000+00:00"}), reminder])
+        assert manager.snapshot().gap
+        assert [entry.message["content"] for entry in manager.snapshot()[-2:]] == ["next", "Be brief."]
+
+
+async def test_a_turn_of_an_earlier_process_is_not_taken_for_a_cancelled_one(place: Place) -> None:
+    async with opened(place) as manager:
+        await feed(manager, turns(2))
+    async with opened(place, on_interrupt="discard") as manager:
+        await manager.ready()
+        manager.history.on_cancelled()
+        await manager.on_turn_complete()
+        assert len(await manager.get_messages()) == 4
 
 
 async def test_the_model_reads_nothing_of_what_a_clear_removed(place: Place) -> None:

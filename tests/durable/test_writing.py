@@ -184,7 +184,8 @@ async def test_a_checkpoint_that_cannot_be_saved_costs_only_speed(store: FaultyS
 
 @pytest.mark.parametrize("name", ["s", "会" * 66], ids=["short", "of the greatest length"])
 async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(store: FaultyStore, name: str) -> None:
-    await feed(manager_on(store, name), [user("a"), user("b")])
+    await (await feed(manager_on(store, name), [user("a"), user("b")])).pin("m1")
+    original = await store.load_checkpoint(name)
     store.in_use[name] = "pid 7 on elsewhere"
     manager = manager_on(store, name, on_conflict="fork")
     await manager.add_message(user("c"))
@@ -192,6 +193,9 @@ async def test_a_session_in_use_is_gone_on_with_in_a_fork_when_config_says_so(st
     assert await stored(store, name) == ["a", "b"]
     assert await stored(store, manager.history.session_id) == ["a", "b", "c"]
     assert any("goes on as" in text and "pid 7" in text for text in manager.warnings.texts)
+    await manager.pin("m3")
+    assert await store.load_checkpoint(name) == original
+    assert await store.load_checkpoint(manager.history.session_id) not in (None, original)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core.stores import open_store
 from amplifier_context_persistent import mount
 from amplifier_context_recall.notes import Notes, notes_id
 from amplifier_context_recall.recall_tool import NO_NOTES
@@ -100,6 +102,32 @@ async def test_forgetting_a_text_in_all_sessions_reaches_notes_and_they_begin_no
     assert await notes.all() == []
     system, results = await talk(place, "second", {"operation": "notes"})
     assert (system, results) == ([], ["the project has no notes"])
+
+
+async def test_a_session_without_the_package_says_so_in_one_line_and_goes_on(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "amplifier_context_recall.notes", None)
+    assert await talk(place, "first", {"operation": "notes", "note": NOTE}) == ([], [NO_NOTES])
+    (line,) = (one for one in caplog.messages if "notes are neither kept nor shown" in one)
+    assert line.endswith("install 'amplifier-context-persistent[notes]'")
+
+
+async def test_notes_in_memory_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^notes: need a store that outlives the process"):
+        await mount(MockCoordinator(), {"notes": True, "store": "memory:"})
+
+
+@pytest.mark.parametrize("place", ["jsonl"], indirect=True)
+async def test_a_session_that_is_a_file_of_its_own_has_its_notes_beside_the_others(
+    place: Place, tmp_path: Path
+) -> None:
+    files = {"store": None, "storage_path": str(tmp_path / "kept")}
+    await talk(
+        place, "first", {"operation": "notes", "note": NOTE}, **files, transcript_path=str(tmp_path / "mine.jsonl")
+    )
+    kept = await Notes(lambda: open_store(f"jsonl:{tmp_path / 'kept'}"), notes_id()).all()
+    assert [note.text for note in kept] == [NOTE]
 
 
 @pytest.mark.parametrize("place", ["jsonl"], indirect=True)

@@ -107,6 +107,12 @@ def test_a_command_of_a_package_that_is_not_installed_names_the_package_and_help
     assert all("  sessions  " in text for text in shown)
 
 
+def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
+    interrupt = "lambda *_: __import__('signal').raise_signal(2)"
+    done = python(f"sys.modules['click'] = type('Loading', (), {{'__getattr__': {interrupt}}})(); {RUN}")
+    assert (done.returncode, done.stderr) == (130, "Aborted!\n")
+
+
 def test_a_registered_command_that_cannot_be_loaded_leaves_the_others_alone() -> None:
     registered = (
         "import importlib.metadata as metadata\n"

@@ -1,12 +1,15 @@
 """Ways in which a model does not do what it is asked, and answers that are made to break the reader or the state."""
 
+import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from amplifier_core import HookRegistry
 
 from amplifier_context_core.stores import open_store
+from amplifier_context_summary import call
 from amplifier_context_summary.asking import EVENTS
 from amplifier_context_testing import EventRecorder
 from tests.messages import text
@@ -84,6 +87,22 @@ async def test_without_a_provider_there_is_one_warning() -> None:
     views = await drive(manager, SESSION)
     assert WORDS not in text(views[-1])
     assert len([one for one in (await manager.explain())["warnings"] if "elsewhere" in one]) == 1
+
+
+async def test_a_provider_that_never_lists_its_models_is_asked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Writer):
+        async def list_models(self) -> list[Any]:
+            while not self.release.is_set():
+                with suppress(asyncio.CancelledError):
+                    await self.release.wait()
+            return []
+
+    monkeypatch.setattr(call, "_LISTING", 0.01)
+    writer = Hanging("good")
+    async with asyncio.timeout(20):
+        views = await drive(summary_manager(writer), SESSION[:43])
+    assert WORDS in text(views[-1])
+    writer.release.set()
 
 
 HIDDEN = "\x00\x1b[31m\x9b\u202e\u2066\u200b\u2060\ufeff\U000e0041"

@@ -3,8 +3,10 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import MemoryStore
@@ -82,6 +84,23 @@ async def test_compact_waits_for_the_model_and_reports_what_the_next_turn_will_k
     assert WORDS in report["chapter"]
     assert "dwell on this: the parser" in provider.text()
     assert report["chapter"] in [message["content"] for message in await view_of(manager)]
+    await manager.close()
+
+
+async def test_what_handlers_of_a_compaction_inject_reaches_the_summaries_after_it(place: Place) -> None:
+    injecting, provider = (
+        HookResult(action="inject_context", context_injection="Keep the ticket numbers."),
+        Provider(good),
+    )
+    hooks = HookRegistry()
+    hooks.register("context:pre_compact", AsyncMock(return_value=injecting), 0, name="inject")
+    manager = opened(place, provider, hooks=hooks)
+    await drive(manager, SESSION[:41])
+    await manager.close()
+    assert "dwell on this" not in provider.text()
+    manager = opened(place, provider)
+    await drive(manager, SESSION[41:55])
+    assert "dwell on this: Keep the ticket numbers." in provider.text()
     await manager.close()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import re
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.summary.scripted import (
     SESSION,
     WORDS,
     HeldBack,
+    Message,
     Provider,
     drive,
     good,
@@ -124,12 +126,8 @@ def shows_old(shown: object) -> bool:
     return IS_OLD.search(str(shown)) is not None
 
 
-@pytest.mark.parametrize(("held", "is_late"), [(1, True), (2, False)], ids=["after new messages", "at once"])
-@pytest.mark.parametrize("change", ["cleared", "emptied", "replaced", "erased", "taken back"])
-async def test_an_answer_brings_nothing_back_that_is_gone(change: str, held: int, is_late: bool, place: Place) -> None:
-    provider = HeldBack(held, ignores_cancelling=is_late)
-    manager = opened(place, provider)
-    await until_asked(manager, provider, OLD)
+async def changed(manager: Any, change: str) -> list[Message]:
+    """Change the history; return what is added then, to make the new conversation whole."""
     if change == "erased":
         assert await manager.forget([entry.mark for entry in manager.snapshot()])
     if change == "taken back":
@@ -138,16 +136,77 @@ async def test_an_answer_brings_nothing_back_that_is_gone(change: str, held: int
         await manager.clear()
     else:
         await manager.set_messages(NEW[:3] if change == "replaced" else [])
-    messages = NEW[3:] if change == "replaced" else NEW
+    return NEW[3:] if change == "replaced" else NEW
+
+
+async def assert_only_new(manager: Any, provider: Provider, asked: int, place: Place) -> None:
+    """Nothing of the old conversation is asked about, shown, kept or saved, in this process or the next."""
+    assert not shows_old([request.messages[1:] for request in provider.requests[asked:]])
+    assert not shows_old(await view_of(manager))
+    await manager.close()
+    assert not shows_old(await manager.store.load_checkpoint(manager.session_id))
+    again = opened(place, None)
+    assert not shows_old((await view_of(again), again.state(0)))
+    await again.close()
+
+
+@pytest.mark.parametrize(("held", "is_late"), [(1, True), (2, False)], ids=["after new messages", "at once"])
+@pytest.mark.parametrize("change", ["cleared", "emptied", "replaced", "erased", "taken back"])
+async def test_an_answer_brings_nothing_back_that_is_gone(change: str, held: int, is_late: bool, place: Place) -> None:
+    provider = HeldBack(held, ignores_cancelling=is_late)
+    manager = opened(place, provider)
+    await until_asked(manager, provider, OLD)
+    messages = await changed(manager, change)
     views = await drive(manager, messages[:20], waits=False) if is_late else []
     provider.release.set()
     await wait_for_summaries(manager)
     views += await drive(manager, messages[20 if is_late else 0 :])
     assert not any(map(shows_old, views))
     assert manager.compactor.compactions >= 2
-    assert not shows_old([request.messages[1:] for request in provider.requests[held:]]), "it is asked about"
+    await assert_only_new(manager, provider, held, place)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "change"),
+    [("compaction", "cleared"), ("compaction", "replaced"), ("compaction", "erased"), ("request", "cleared")],
+)
+async def test_what_waits_for_the_answer_leaves_nothing_of_what_is_gone(
+    waiting: str, change: str, place: Place
+) -> None:
+    provider = HeldBack()
+    manager = opened(place, provider, summary_background=waiting == "compaction")
+    asking: list[asyncio.Task[Any]] = []
+    for message in OLD:
+        await manager.add_message(message)
+        if waiting == "request":
+            asking.append(asyncio.create_task(view_of(manager)))
+        elif len(manager.snapshot()) == 25:
+            asking.append(asyncio.create_task(manager.compact()))
+        while not provider.asked.is_set() and not all(task.done() for task in asking):
+            await asyncio.sleep(0.001)
+        if provider.asked.is_set():
+            break
+    messages = await changed(manager, change)
+    provider.release.set()
+    await asking[-1]  # it may have been made of the old history before that was gone
+    assert not shows_old((await manager.chapters(), await view_of(manager)))
+    await drive(manager, messages)
+    await assert_only_new(manager, provider, 1, place)
+
+
+async def test_a_conversation_that_goes_another_way_has_no_state_of_the_way_that_it_left(place: Place) -> None:
+    """As many messages as before, of which the newer ones are others: an undo of turns by the host."""
+    provider = HeldBack()
+    manager = opened(place, provider)
+    added = await until_asked(manager, provider, OLD)
+    await manager.set_messages((await manager.get_messages())[:3])
+    for message in rounds((added - 3) // 2, start=500, output=900):
+        await manager.add_message(message)
+    provider.release.set()
+    await wait_for_summaries(manager)
+    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
+    assert not re.search(r"SAW file [1-9]\d?:", str(manager.state(0)))
+    await drive(manager, rounds(30, start=600, output=900))
+    shown = [await view_of(manager), [one.messages[1] for one in provider.requests[1:]]]
+    assert not re.search(r"file [1-9]\d?:", str(shown))
     await manager.close()
-    assert not shows_old(await manager.store.load_checkpoint(manager.session_id))
-    again = opened(place, None)
-    assert not shows_old((await view_of(again), again.state(0)))
-    await again.close()

@@ -12,7 +12,7 @@ from amplifier_core import ChatRequest, ChatResponse
 from amplifier_context_core.view import shared_cache
 from tests.messages import bare, digest, text
 from tests.places import Place
-from tests.summary.scripted import SESSION, Message, drive, opened, summary_manager, view_of
+from tests.summary.scripted import SESSION, Message, Provider, drive, good, opened, summary_manager, view_of
 
 pytestmark = pytest.mark.kernel
 METADATA = "anthropic:compaction"
@@ -106,9 +106,14 @@ async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_
     assert former["metadata"][METADATA]["block"] in blocks, "of the one before"
     await provider.accept(views[-1])
     assert (await manager.explain())["summary"]["calls"] == len(provider.compactions)
-    theirs = await view_of(manager, NativeProvider(model="wire-2"))
+    other = NativeProvider(model="wire-2")
+    theirs = await view_of(manager, other)
     assert carriers(theirs) == []
     assert "<context_record>" in text(theirs), "another model cannot read it"
+    pinned = manager.snapshot()[4]
+    await manager.pin(pinned.mark)
+    for one in (provider, other):
+        assert pinned.message["content"] in [message["content"] for message in await view_of(manager, one)]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +135,19 @@ async def test_with_no_compaction_for_the_model_of_the_session_the_views_are_the
     assert digest(bare(views[-1])) == digest(bare(digests[-1]))
     assert (await manager.explain())["summary"]["status"] == "failed"
     assert manager.limits.failures >= 1
+
+
+@pytest.mark.parametrize("config", [{}, {"summary_model": "wire-2"}])
+async def test_where_it_is_not_offered_a_warning_says_so_and_a_model_is_asked(
+    config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    provider, writer = NativeProvider(), Provider(good)
+    monkey: Any = provider
+    monkey.supports_native_compaction, monkey.complete = (lambda: bool(config)), writer.complete
+    await drive(summary_manager(provider, **NATIVE, **config), SESSION, provider)
+    assert provider.compactions == []
+    assert writer.requests
+    assert len([record for record in caplog.records if "summary_writer native" in record.getMessage()]) == 1
 
 
 def reopened(place: Place, provider: Any) -> Any:

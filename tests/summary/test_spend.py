@@ -1,9 +1,11 @@
 """What summaries may cost, across processes too: no report and no failure is a way around the limits."""
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.usage import Response, Usage
@@ -72,6 +74,7 @@ async def test_of_a_range_as_much_is_read_as_its_digest_saves_at_the_prices_of_b
         manager = summary_manager(None, summary_provider="writer", **config)
         manager.writer.providers = lambda: {"own": own, "writer": writer}
         await drive(manager, ONE_CALL, own)
+        assert own.asked == [], "the provider of the config is asked, and no other"
         return len(str(writer.asked[0].messages[1].content))
 
     assert await read(0.2) > await read(3.0)
@@ -131,6 +134,22 @@ async def test_a_resumed_session_has_made_the_calls_of_the_process_before(kind: 
     assert again.compactor.compactions > first.compactor.compactions
     assert writer.asked == []
     assert again.limits.summary_cost == first.limits.summary_cost
+
+
+async def test_a_failure_is_saved_before_handlers_hear_of_it() -> None:
+    """A handler may hang or end the process."""
+    store, hooks, saved = MemoryStore(), HookRegistry(), list[int]()
+
+    async def look(event: str, data: dict[str, Any]) -> HookResult:
+        state = json.loads(await store.load_checkpoint("s") or b"{}")
+        saved.append(state["extra"]["context-summary"]["limits"]["failures"])
+        return HookResult(action="continue")
+
+    hooks.register("context:summary_failed", look, 0, name="test")
+    manager = summary_manager(Writer("error:ProviderUnavailableError"), store=store, hooks=hooks)
+    await drive(manager, SESSION[:41])
+    await manager.close()
+    assert saved == [1]
 
 
 @pytest.mark.parametrize("now", [NOW - 86_400 * 400, NOW + 86_400])
