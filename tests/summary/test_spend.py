@@ -59,6 +59,22 @@ async def test_a_call_costs_what_its_provider_reports_and_an_implausible_report_
     assert reported.summary_cost == 20_000 + 5 * 5_000
 
 
+async def test_a_model_that_writes_more_than_it_was_asked_for_is_expected_to_do_so_again() -> None:
+    manager = summary_manager(
+        reporting(SimpleNamespace(input_tokens=1_000, output_tokens=1_500)), summary_spend=SHARE, summary_output=400
+    )
+    now = [0.0]
+    manager.writer.asking.clock = lambda: now[0]
+    calls = 1  # of the first one no more is known than what it was asked for
+    for message in SESSION:
+        await drive(manager, [message])
+        now[0] += 4_000
+        if manager.limits.calls > calls:
+            calls = manager.limits.calls
+            assert manager.limits.summary_cost <= SHARE * manager.limits.session_cost
+    assert calls > 2
+
+
 @pytest.mark.parametrize("kind", ["broken", "cancelled", "nothing", *(f"error:{name}" for name in ERRORS)])
 async def test_a_call_without_an_answer_counts_its_input_unless_the_provider_refused_it(kind: str) -> None:
     manager = await spent(Writer(kind), ONE_CALL)
