@@ -8,7 +8,7 @@ All that the view did not show stays in the history. Pure: no I/O, no clock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
@@ -129,14 +129,14 @@ def _match(
         for mine, other in matching_pairs(keys, theirs)
         if _has_metadata_of(incoming[other][0], messages[mine])
     ]
-    only_in_views = sum(
-        mine < len(ours)
-        and _is_only_in_views(ours[mine], keys[mine], entries)
-        and not _is_of_history(incoming[other][0], keys[mine], stored)
+    only_in_views = [
+        (timestamp_of(incoming[other][0]), keys[mine])
         for mine, other in pairs
-    )
+        if mine < len(ours) and _is_only_in_views(ours[mine], keys[mine], entries)
+    ]
+    of_history = _stamped(stored, {stamp for stamp, _ in only_in_views if stamp})
     seqs = [*(one.seqs for one in ours), *((entry.seq,) for entry in later)]
-    return _Match(ours, keys, seqs, pairs, only_in_views)
+    return _Match(ours, keys, seqs, pairs, sum(one not in of_history for one in only_in_views))
 
 
 def _is_only_in_views(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) -> bool:
@@ -146,10 +146,13 @@ def _is_only_in_views(shown: Shown, key: BareKey, entries: Mapping[int, Entry]) 
     return len(shown.seqs) != 1 or _key_of(entries[shown.seqs[0]]) != key
 
 
-def _is_of_history(message: Message, key: BareKey, stored: Sequence[Entry]) -> bool:
-    """True if a message of a list has the content and the timestamp of an entry. No view has timestamps."""
-    stamp = timestamp_of(message)
-    return bool(stamp) and any(stamp == timestamp_of(entry.message) and key == _key_of(entry) for entry in stored)
+def _stamped(stored: Sequence[Entry], stamps: Collection[str]) -> set[tuple[str | None, BareKey]]:
+    """Return timestamp and content of each entry with one of these timestamps.
+
+    No view has timestamps: a message of a list with both was read from the history.
+    """
+    found = ((timestamp_of(entry.message), entry) for entry in stored) if stamps else ()
+    return {(stamp, _key_of(entry)) for stamp, entry in found if stamp in stamps}
 
 
 def _has_metadata_of(message: Message, shown: Message) -> bool:

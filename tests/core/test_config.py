@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextError, ContextManager, Plugins, open_store
+from amplifier_context_core.amounts import amount_in
 from amplifier_context_core.config import DURABLE, WITHOUT_MEANING, Config, load_config
 from amplifier_context_core.errors import ConfigError
 from amplifier_context_persistent import PersistentConfig
@@ -99,6 +100,13 @@ def test_a_target_at_or_above_the_threshold_is_an_error_but_a_low_threshold_alon
         load_config({"target_usage": 0.95})
     assert 0 < load_config({"compact_threshold": 0.4}).target_usage < 0.4
     assert load_config({"compaction_threshold": 0.5}).target_usage < 0.5
+
+
+def test_an_amount_is_a_whole_number_however_it_is_abbreviated() -> None:
+    for text, number in (("32000", 32_000), ("32,000", 32_000), (" 32k ", 32_000), ("0.2m", 200_000)):
+        assert amount_in(text) == number
+    for text in ("0.0001k", "-5k", "lots", "9" * 31, "\u0663\u0662"):  # the first is no whole number
+        assert amount_in(text) is None
 
 
 # -- errors: one tree, and nothing in it that repeats what a message says ----------------------------------------------

@@ -149,6 +149,22 @@ def test_work_of_a_closed_loop_refuses_none_and_takes_none_away_when_it_is_colle
     asyncio.run(goes_on())
 
 
+def test_work_of_a_stopped_loop_refuses_none() -> None:
+    one_loop, stopped = OneLoop(), asyncio.new_event_loop()
+
+    async def never_ends() -> None:
+        with one_loop.at_work():
+            stopped.stop()
+            await asyncio.Event().wait()
+
+    left = stopped.create_task(never_ends())
+    stopped.run_forever()
+    assert asyncio.run(works_in(one_loop))
+    left.cancel()
+    stopped.run_until_complete(asyncio.wait([left]))
+    stopped.close()
+
+
 # -- futures -----------------------------------------------------------------------------------------------------------
 class Sub(StopIteration):
     """A subclass, which a future accepts and returns as a result."""

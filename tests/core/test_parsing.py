@@ -22,6 +22,7 @@ from amplifier_context_core.messages.parsing import (
     result_text,
     text_of,
 )
+from amplifier_context_core.messages.reminders import is_of_a_program
 from amplifier_context_core.messages.tokens import count_message_tokens
 from tests.messages import IMAGE, Message, block, result, says, system, user
 
@@ -122,6 +123,21 @@ def test_calls_are_read_in_every_spelling() -> None:
 def test_a_human_message_is_distinguished_from_an_injected_one(message: dict[str, Any], human: bool) -> None:
     assert is_human(message) is human
     assert parse_message(message)[1].human is human
+
+
+@pytest.mark.parametrize(
+    ("text", "is_of_one"),
+    [
+        ("<task-notification>done</task-notification>\n<bash-stdout></bash-stdout>", True),
+        ("<task-notification>done</task-notification> Look at it.", False),
+        ("[Request interrupted by user for tool use]", True),
+        ("[Request interrupted by user] Stop.", False),
+        ("This session is being continued from a previous conversation that ran out of context. It was on a.py.", True),
+        ("Is this session being continued from a previous conversation that ran out of context.", False),
+    ],
+)
+def test_what_a_host_writes_in_the_name_of_its_user_is_of_a_program(text: str, is_of_one: bool) -> None:
+    assert is_of_a_program(text) == is_of_one
 
 
 def test_the_words_of_a_content_are_its_texts_and_nested_results_without_thinking() -> None:

@@ -3,6 +3,7 @@
 A pattern with two ways to read one text tries all of them before it fails, with the GIL held.
 """
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,12 @@ PATTERNS = sorted(regexes().keys() - ELSEWHERE.keys())
 def test_a_pattern_reads_a_text_in_a_time_that_grows_as_the_text(name: str) -> None:
     read = reader(regexes()[name], PIECES.get(name, (2 * MANY, ""))[0])
     assert [kind for kind in KINDS if grows_faster(read, *kind, FEW, MANY)] == []
+
+
+def test_what_is_listed_exists_and_a_pattern_that_parts_a_path_at_each_slash_is_found() -> None:
+    assert PIECES.keys() <= regexes().keys()
+    slow = re.compile(r"(?:\S*/)?[\w.@-]+(?:/[\w.@ -]+)*/?")
+    assert grows_faster(reader(Regex(slow, frozenset({"fullmatch"})), 2 * MANY), "", "a/", "!", FEW // 8, MANY // 8)
 
 
 def test_each_function_that_makes_a_pattern_is_listed() -> None:

@@ -8,17 +8,22 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.compaction import checkpoint
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.strategies.base import Goal
 from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
-from amplifier_context_core.messages.parsing import MessageInfo
+from amplifier_context_core.messages.parsing import MessageInfo, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.renderer import RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, RoundList
+from amplifier_context_core.transcript import returned_views
 from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.transcript.returned_views import HandedView, HandedViews, Shown
 from amplifier_context_core.transcript.transcript import Transcript
+from amplifier_context_core.view.view import View
+from tests.core.drafts import transcript
 from tests.messages import Message, call, result, says, user
 
 FEW, MANY = 100, 400
@@ -89,6 +94,60 @@ def compared(count: int, work: str) -> int:
 def test_the_work_for_parallel_calls_grows_as_they_do(work: str) -> None:
     few, many = compared(FEW, work), compared(MANY, work)
     assert many <= LINEAR * max(few, FEW)
+
+
+async def test_compactions_read_the_names_of_each_entry_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    real = checkpoint.identifiers
+
+    def identifiers(text: str, limit: int) -> list[str]:
+        read.append(text)
+        return real(text, limit)
+
+    monkeypatch.setattr(checkpoint, "identifiers", identifiers)
+    manager = ContextManager(load_config({"max_tokens": 8_000, "chapter_share": 0.9}), counter=approx_token_counter)
+    await manager.add_message(user("Fix src/loader.py. Never edit src/generated.py."))
+    for number in range(100):
+        await manager.add_message(call(f"c{number}", path=f"src/m{number}.py"))
+        await manager.add_message(result(f"c{number}", f"{number}\n" + "row of the table\n" * 60))
+        await manager.get_messages_for_request()
+    assert manager.compactor.compactions > 3
+    assert len(read) == len(set(read)) > 0
+
+
+async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown, real = list[int](), Renderer.render
+
+    def counted(self: Renderer, round_: Round) -> RenderedRound:
+        shown.append(len(round_.entries))
+        return real(self, round_)
+
+    monkeypatch.setattr(Renderer, "render", counted)
+    ids = [f"c{number}" for number in range(2_000)]
+    history = transcript([call(*ids), *map(result, ids)]).snapshot()
+    view = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), keep=frozenset())
+    assert await view.update(history, 0, frozenset())
+    assert sum(shown) == len(history)
+
+
+@pytest.mark.parametrize("own_times", [True, False])
+def test_a_returned_view_with_times_is_looked_up_in_the_history_once(
+    own_times: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, real = [0], returned_views.timestamp_of
+
+    def counted(message: Message) -> str | None:
+        read[0] += 1
+        return real(message)
+
+    monkeypatch.setattr(returned_views, "timestamp_of", counted)
+    stamps = [{"timestamp": f"2026-01-01T00:00:{second:02}.000+00:00"} for second in (1, 1 + own_times)]
+    stored = transcript(says(f"all of {number}", metadata=stamps[0]) for number in range(MANY)).snapshot()
+    shown = [Shown(says(f"part of {entry.seq}"), (entry.seq,)) for entry in stored[: MANY // 2]]
+    handed = HandedViews([HandedView(shown, MANY)])
+    given = [parse_message({**one.message, "metadata": stamps[1]}) for one in shown]
+    assert returned_views.recognise(stored[:], given, handed) == stored[:]
+    assert read[0] <= 2 * MANY
 
 
 # -- where the time is spent -------------------------------------------------------------------------------------------

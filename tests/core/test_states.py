@@ -5,6 +5,8 @@ import time
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.compaction.distant import fold_distant
@@ -16,6 +18,7 @@ from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, re
 from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from tests.core.drafts import rounds, segments, transcript
+from tests.laws.histories import JSON
 from tests.messages import Message, call, result, says, user
 
 ITEMS = [{"content": "Read the parser", "status": "completed"}, {"content": "Fix it", "status": "in_progress"}]
@@ -64,6 +67,11 @@ def test_a_call_that_writes_a_whole_state_is_recognized(name: str, arguments: An
     key = state_key(Call("c", name, arguments))
     assert (key != "") == ((name, arguments) in WRITES)
     assert isinstance(arguments, str) or state_key(Call("c", name, json.dumps(arguments))) == key
+
+
+@given(st.sampled_from(["TodoWrite", "plan", "request_approval", "", "\x00todo", "todo" * 99]), JSON)
+def test_no_arguments_whatever_raise(name: str, arguments: Any) -> None:
+    assert isinstance(state_key(Call("c", name, arguments)), str)
 
 
 def test_lists_with_ids_of_their_own_and_every_approval_are_different_states() -> None:

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import re
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -22,6 +23,7 @@ from amplifier_context_core import (
     TruncateToolOutputs,
 )
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
+from amplifier_context_core.compaction.identifiers import identifiers, with_parts
 from amplifier_context_core.compaction.strategies.folding import fold
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter
@@ -139,6 +141,25 @@ def test_chapters_within_their_share_are_left_byte_identical_and_above_it_the_ol
     chapters = [segment for segment in made.segments if segment.chapter]
     done = DropChapters().apply(made, dataclasses.replace(goal, chapter_tokens=sum(one.tokens for one in chapters[2:])))
     assert [segment for segment in done.segments if segment.chapter] == chapters[2:]
+
+
+def test_a_chapter_takes_no_longer_where_very_many_names_are_shown_already() -> None:
+    def seconds_to_fold(*more: Message) -> float:
+        made = draft(
+            *more, *[m for n in range(300) for m in (user(f"Go on, {n}."), says("It is done, as asked. " * 20))]
+        )
+        begun = time.thread_time()
+        folded = FoldRounds().apply(made, Goal(target=0, budget=0, human_tokens=1 << 40))
+        assert len([segment for segment in folded.segments if segment.chapter]) == 300
+        return time.thread_time() - begun
+
+    names = [user("\n".join(f"part_{n}/{line:x}.py" for line in range(3_000))) for n in range(30)]
+    begun = time.thread_time()
+    shown = identifiers("\n".join(str(message["content"]) for message in names), 1 << 20)
+    assert len({*with_parts(shown)}) > len(shown) == 90_000
+    reading = time.thread_time() - begun
+    # With a copy of the names for each chapter it was eight times as much.
+    assert seconds_to_fold(*names) < 3 * (seconds_to_fold() + reading)
 
 
 @pytest.mark.parametrize("hostile", [f"</{TAG}>", f"<\n/{TAG.upper()}>", "two\nlines", "cut \ud83d"])

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import struct
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -47,6 +48,23 @@ def test_lone_surrogates_can_be_counted_and_impossible_characters_per_token_are_
     for bad in (0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="chars_per_token"):
             HeuristicTokenCounter(bad)
+
+
+MEANWHILE = """
+import sys, warnings
+def import_begins(event, arguments):
+    if event == "import" and str(arguments[0]).startswith("bpe_openai"):
+        warnings.simplefilter("error")
+from amplifier_context_core.messages.tokens import exact_token_counter
+sys.addaudithook(import_begins)
+print(exact_token_counter().exact, warnings.filters[0][0])
+"""
+
+
+def test_a_host_that_makes_errors_of_warnings_meanwhile_gets_exact_counts_and_keeps_its_filters() -> None:
+    """Another thread may do so at any moment of the load: here at each import that the load makes."""
+    done = subprocess.run([sys.executable, "-c", MEANWHILE], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["True", "error"]
 
 
 def test_texts_too_long_for_one_go_are_counted_in_pieces() -> None:

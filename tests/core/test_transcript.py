@@ -1,15 +1,20 @@
 """The transcript: marks, turns, snapshots, and its alignment with what a host hands in or a store holds."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.history.reconcile import Change, reconcile
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.transcript.alignment import Order, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
+from amplifier_context_core.view.directions import check_pin
 from tests.core.drafts import transcript
 from tests.managers import feed, new_manager
 from tests.messages import Message, call, result, says, system, user
@@ -65,6 +70,29 @@ def test_what_is_loaded_of_a_resumed_history_is_what_the_whole_one_holds_there(h
         assert (len(parts), parts.unchanged_since(0)) == (first + 1, first + 1 - whole.leading_count)
     parts.fill_gap(entries[head:first])
     assert [e.seq for e in parts.snapshot()][: first + 1] == [e.seq for e in entries][: first + 1]
+
+
+class CountingSnapshot(Snapshot):
+    """A history that counts how many of its entries are read."""
+
+    read = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        self.read += len(found) if isinstance(index, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in super().__iter__():
+            self.read += 1
+            yield entry
+
+
+def test_a_pin_reads_each_message_a_few_times_however_many_are_pinned() -> None:
+    entries = list(transcript([user()] * 3_000).snapshot())
+    history = CountingSnapshot(entries, len(entries), 0)
+    check_pin(entries[1_500], history, range(1, 3_001), capacity=10_000_000, units=Units(), pin_share=0.9)
+    assert len(entries) <= history.read <= 3 * len(entries)
 
 
 # -- alignment: an echo is distinguished from an edit ------------------------------------------------------------------

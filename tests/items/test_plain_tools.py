@@ -71,6 +71,33 @@ async def test_an_item_without_id_goes_to_the_queue_and_the_model_reads_its_cont
     assert results == [ToolResult(output=payload).get_serialized_output()]
 
 
+class Unreadable(str):
+    """A text that can neither be written nor compared."""
+
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        raise ConnectionError("not connected")
+
+    __str__ = __ne__ = __eq__  # type: ignore[assignment]
+
+
+async def test_an_item_that_cannot_be_read_or_compared_keeps_no_other_from_its_session() -> None:
+    odd: list[ContextItem[Any]] = []
+
+    def made() -> ContextItem[Any]:
+        item = ContextItem("Revenue: $42M.", "Q3 earnings", "q3")
+        odd[:] = [
+            ContextItem(object(), "Q3 earnings", "q3"),
+            ContextItem("x", "odd", Unreadable("q3")),
+        ]  # compared first
+        return item
+
+    manager, results = await called(Plain("fetch", made))
+    assert results == ["Kept in the pool: [q3] Q3 earnings"]
+    assert manager.pool.get("q3").content == "Revenue: $42M."
+
+
 async def test_a_tool_that_shows_an_item_of_the_pool_adds_none() -> None:
     of_another_session = ContextItem("Revenue: $42M.", "Q3 earnings", "q3")
 

@@ -14,10 +14,10 @@ import pytest
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items import ContextItem, ContextPool
-from amplifier_context_core.items.injection import active
+from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from tests.items.sessions import ANSWER, asked, fetch, note, opened, run
+from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
@@ -214,3 +214,20 @@ async def test_forgetting_a_list_forgets_the_items_that_it_shows(store: Store) -
         assert "4711" not in shown
         assert "q3" not in shown
     await again.close()
+
+
+async def test_a_text_that_a_list_shows_in_part_is_forgotten_there_too() -> None:
+    manager, secret = await asked(), "4711 " * 100
+    await run(note, text=f"begin {secret}")
+    assert "4711" in (await ask(manager))[-1]["content"]
+    await manager.forget(containing=secret.strip())
+    assert "4711" not in f"{await manager.get_messages()} {await ask(manager)}"
+
+
+def test_a_host_of_one_event_loop_per_request_offers_the_items_itself() -> None:
+    manager = new_manager()
+    asyncio.run(feed(manager, [PROMPT]))
+    asyncio.run(ask(manager))
+    with offering(manager.pool, manager.queue):
+        asyncio.run(run(fetch, doc="q3"))
+    assert [item.id for item in manager.pool] == ["q3"]

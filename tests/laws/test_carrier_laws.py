@@ -231,6 +231,3 @@ def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_
 
     shared_cache.clear()
     asyncio.run(run())
-
-
-# -- what a request is sent of a view ----------------------------------------------------------------------------------

@@ -27,12 +27,12 @@ from amplifier_context_core import (
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies.base import draft_of
-from amplifier_context_core.messages.parsing import SYSTEM_ROLES
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, blocks_of, is_human, parse_message
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from tests.core.drafts import transcript
 from tests.messages import block, call, result, says, user
 
-from .histories import Message, conversations, flat
+from .histories import ORDERLY_STEPS, Message, conversations, flat
 
 
 def length(message: Message) -> float:
@@ -83,15 +83,31 @@ def test_no_strategy_of_core_breaks_the_contract_of_strategies(
         draft = done.draft
 
 
+SHORTENING = (TruncateToolOutputs, ClipToolOutputs, ClearToolOutputs, SupersedeStaleReads)
+
+
+def outline(messages: list[Message]) -> list[Any]:
+    infos = [parse_message(message)[1] for message in messages]
+    return sorted((info.role, info.call_ids, info.answered_ids) for info in infos)
+
+
 # Results with a human's words beside them, in one message and in one round: both are the task.
 TABLE = {"type": "tool_result", "tool_use_id": "a", "content": "row of a table\n" * 600}
 RESULTS_AND_WORDS = user([TABLE, {**TABLE, "tool_use_id": "b", "content": ""}, block("Please fix cache_core.py:41.")])
 REMINDER = says("ok", metadata={"source": "hook", "ephemeral": True})
 
 
+def words(messages: list[Message]) -> list[Any]:
+    """What people wrote, in texts and beside results."""
+    people = [message for message in messages if is_human(message)]
+    texts = [one for message in people for one in blocks_of(message) if one["type"] == "text"]
+    return [*texts, *(message["content"] for message in people if isinstance(message.get("content"), str))]
+
+
 @given(conversations(), EVERY)
 @example([[RESULTS_AND_WORDS], [REMINDER]], TruncateToolOutputs(1))
 @example([[call("b", "a"), result("b", "line of a log\n" * 60), RESULTS_AND_WORDS]], TruncateToolOutputs(4))
+@example([[user("task"), call("a", "b"), RESULTS_AND_WORDS, REMINDER]], TruncateToolOutputs(9))
 def test_prompt_task_and_pins_stay_verbatim_nothing_grows_and_what_was_given_is_not_changed(
     steps: list[Any], strategy: Strategy
 ) -> None:
@@ -101,6 +117,15 @@ def test_prompt_task_and_pins_stay_verbatim_nothing_grows_and_what_was_given_is_
     assert {id(message) for message in must_stay(messages)} <= {id(message) for message in done}
     assert messages == before
     assert count_tokens(done) <= count_tokens(messages)
+    if isinstance(strategy, SHORTENING):
+        assert outline(done) == outline(messages)
+        assert words(done) == words(messages)
     if isinstance(strategy, (TrimRounds, FitContextWindow, KeepImportant)):  # rounds are kept whole or not at all
         kept = {id(message) for message in done}
         assert all(len({id(messages[one.seq - 1]) in kept for one in each.entries}) == 1 for each in rounds(messages))
+
+
+@given(conversations(ORDERLY_STEPS), EVERY)
+def test_compacting_twice_is_compacting_once(steps: list[Any], strategy: Strategy) -> None:
+    once = strategy.compact(flat(steps))
+    assert strategy.compact(once) is once

@@ -13,8 +13,9 @@ from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
 from tests.laws.test_view_laws import spoil
+from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import rounds, size, text, work
+from tests.messages import rounds, says, size, text, user, words, work
 
 BUDGET = 4_000
 PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
@@ -125,6 +126,50 @@ async def test_growth_and_another_provider_announce_no_other_prefix_and_another_
     assert [event["reason"] for event in recorder.named(PREFIX_CHANGED)] == ["compaction"]
     await ask(manager, 8_000)
     assert [event["reason"] for event in recorder.named(PREFIX_CHANGED)] == ["compaction", "other budget"]
+
+
+async def test_after_a_cancelled_announcement_the_next_request_announces_it_once_more() -> None:
+    entered, changed = asyncio.Event(), list[str]()
+
+    async def slow(event: str, data: dict[str, Any]) -> HookResult:
+        changed.append(data["reason"])
+        entered.set()
+        await asyncio.sleep(0 if len(changed) > 1 else 60)
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(slow, PREFIX_CHANGED)), work(20))
+    await ask(manager, 8_000)
+    await edited(manager)
+    request = asyncio.create_task(manager.get_messages_for_request(8_000))
+    await entered.wait()
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    await ask(manager, 8_000)
+    await ask(manager, 8_000)
+    assert changed == ["edited history"] * 2
+
+
+async def test_a_no_holds_for_a_view_with_the_human_message_whole_again_although_the_session_changed() -> None:
+    """A limit of the provider clipped the message. The view that has it whole is a copy, which then is out of date."""
+    hooks, asked, human = hooks_with(), list[int](), user(words("human", 2_000))
+    manager = await feed(
+        new_manager(hooks=hooks, **settings()), [*work(12, output=1_200), human, says(words("a", 100))]
+    )
+    measured = await measure(manager, Counting(ratio=1.0, overhead=0, limit=1_600))
+    assert await measured["transaction"].commit()
+    await feed(manager, rounds(9, start=500))
+
+    async def pins_and_denies(event: str, data: dict[str, Any]) -> HookResult:
+        asked.append(data["token_count"])
+        await manager.pin("m45")
+        return HookResult(action="deny")
+
+    hooks.register(PRE, pins_and_denies, 0, name="test")
+    async with asyncio.timeout(5):
+        view = await ask(manager, None)
+    assert human["content"] in text(view)
+    assert asked == [size(view)]
 
 
 @pytest.mark.parametrize("action", ["deny", "ask_user"])

@@ -352,3 +352,25 @@ async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps
         await manager.pin("m1", pinned=False)
         await manager.close()
     assert await state_of(manager) == saved
+
+
+async def test_a_compaction_that_came_between_is_kept() -> None:
+    manager, result, _ = await pending()
+    view = await ask(manager, None)
+    assert await result["transaction"].commit() is True
+    assert (await manager.explain())["compactions"] == len(await manager.compactions()) == 1
+    assert text(await ask(manager, None)) == text(view)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+async def test_a_short_form_is_shown_at_once_if_no_committed_view_showed_its_result(commits: bool) -> None:
+    manager = await feed(new_manager(**settings()), work(1))
+    first = await measure(manager, Counting())
+    await feed(manager, rounds(1, start=7, output=8_000))
+    (await measure(manager, Counting()))["transaction"].rollback()
+    if commits:  # of a view from before the result
+        assert await first["transaction"].commit()
+    await manager.compact_summary("call_7", "in short")
+    assert "in short" in text(await ask(manager))
+    await manager.compact_summary("call_7", "shorter")
+    assert "shorter" not in text(await ask(manager))

@@ -14,8 +14,8 @@ from amplifier_context_core.events import EVENTS
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
-from tests.managers import ask, feed, new_manager
-from tests.messages import Message, bare, call, result, rounds, system, text, user, words, work
+from tests.managers import Counter, ask, feed, new_manager
+from tests.messages import Message, bare, call, result, rounds, says, system, text, user, words, work
 
 BUDGET = 4_000
 
@@ -193,6 +193,29 @@ async def test_undo_of_a_mark_takes_back_the_chapter_that_holds_it_alone() -> No
     assert [(one["first"], one["last"]) for one in report["chapters"]] == before[1:2]
     await ask(manager, MIDDLE)
     assert spans(manager) == [before[0], before[2]]
+
+
+async def test_undo_of_a_compaction_that_only_clipped_says_what_stays() -> None:
+    manager = await feed(new_manager(strategies=[ClipToolOutputs()]), work(16, output=1_800))
+    await ask(manager, MIDDLE)
+    assert (await manager.compact())["compacted"]
+    before = await ask(manager, MIDDLE)
+    reason = "nothing is folded; what compactions clipped or replaced stays so"
+    assert await manager.undo() == {"undone": False, "reason": reason}
+    assert await ask(manager, MIDDLE) == before
+
+
+@pytest.mark.digest
+async def test_undo_of_many_rounds_counts_a_round_a_few_times() -> None:
+    manager = new_manager(counter=(counter := Counter()), max_tokens=8_000, target_usage=0.3)
+    for number in range(100):
+        await feed(manager, [user(f"Look at file_{number}."), says(f"It holds item {number}. " + "So it goes. " * 9)])
+    await ask(manager)
+    assert (await manager.compact())["compacted"]
+    await ask(manager)
+    before = counter.characters
+    assert (await manager.undo())["shows"] == "originals"
+    assert counter.characters - before < 3 * sum(len(entry.message["content"]) for entry in manager.snapshot())
 
 
 async def test_a_pin_beyond_the_share_is_refused_with_sizes_and_one_of_no_message_by_its_mark() -> None:

@@ -169,7 +169,41 @@ async def test_a_compaction_without_re_reads_arms_the_warning_again_but_not_one_
     assert len(await session.work(reads(again, start=400))) == 2
 
 
+async def test_a_resumed_session_does_not_report_its_re_reads_again() -> None:
+    before, again = Session(), reads(round_and_round(files=10, times=8))
+    assert len(await before.work(again)) == 1
+    await before.context.close()
+    after = Session()
+    after.context = make_manager(
+        before.context.config, session_id=before.context.session_id, store=before.context.store, hooks=after.hooks
+    )
+    assert await after.work(reads(round_and_round(files=10, times=8), start=200)) == []
+
+
 LARGE, SMALL = 8_000, 2_000
+
+
+async def test_a_request_after_each_of_many_tiny_messages_compacts_now_and_then() -> None:
+    """Messages so short that a chapter would cost more than they do."""
+    manager = new_manager()
+    for number in range(160):
+        await feed(manager, [(says if number % 2 else user)(f"message {number}")])
+        assert size(await ask(manager, 1_000)) <= 1_000
+    assert (await manager.explain())["compactions"] <= 3
+
+
+async def test_what_a_compaction_took_out_does_not_come_back_with_an_older_view_of_a_larger_budget() -> None:
+    manager = await feed(new_manager(target_usage=0.05), work(30))
+    await ask(manager, 10 * LARGE)
+    await ask(manager, LARGE)
+    assert (await manager.compact())["compacted"]
+    before, compactions = await ask(manager, LARGE), 1
+    for number in range(100):
+        view = await ask(await feed(manager, rounds(1, start=500 + number)), LARGE)
+        is_compacted = compactions != (compactions := manager.compactor.compactions)
+        assert is_compacted or shared_prefix(before, view) == len(before)
+        before = view
+    assert compactions > 1
 
 
 async def test_a_session_on_two_budgets_compacts_for_each_only_when_it_is_full_and_finds_the_old_prefix_again() -> None:

@@ -1,5 +1,6 @@
 """Turns, cancelled ones too, and what else hosts and loops do to a context manager (docs/kernel.md)."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -185,3 +186,29 @@ async def test_a_list_of_stored_messages_is_an_edit_although_a_view_has_one_of_t
     stored = await manager.get_messages()
     await manager.set_messages([stored[0], stored[2]])
     assert bare(await manager.get_messages()) == bare([stored[0], stored[2]])
+
+
+async def test_what_cannot_be_stored_stores_nothing_of_it_nor_of_its_list() -> None:
+    manager = await feed(new_manager(), work(1))
+    before, known = await manager.get_messages(), marks(manager)
+    for bad in ({"role": "tool", "content": "x"}, {"role": "user", "content": {1, 2}}, None, "x"):
+        with pytest.raises(ValueError, match="was not stored"):
+            await manager.add_message(bad)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"messages\[3\]\.role"):
+        await manager.set_messages([*before, {"role": "robot", "content": "x"}])
+    assert (await manager.get_messages(), marks(manager)) == (before, known)
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_host_that_cancels_all_tasks_and_goes_on_can_add_again(turns: int) -> None:
+    manager = await feed(new_manager(), [user("Begin.")])
+    adding = asyncio.create_task(manager.add_message(user("Go on.")))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    cancelled = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in cancelled:
+        task.cancel()
+    await asyncio.gather(adding, *cancelled, return_exceptions=True)
+    await asyncio.wait_for(manager.add_message(user("And on.")), 10)
+    contents = [message["content"] for message in await manager.get_messages()]
+    assert contents in (["Begin.", "And on."], ["Begin.", "Go on.", "And on."])

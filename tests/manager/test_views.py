@@ -1,14 +1,18 @@
 """Thinking that is bound, provider compactions, and all else that a view must be whatever hosts and providers send."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.managers import ask, feed, new_manager
+from amplifier_context_core.rendering.renderer import Renderer
+from amplifier_context_core.transcript.transcript import Snapshot
+from amplifier_context_core.view.view import View
+from tests.managers import ToolHost, ask, feed, new_manager
 from tests.messages import (
     SIGNED,
     Message,
@@ -73,6 +77,25 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert report["compactions"] == 1
     spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"] if row["state"] != "dropped"]
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
+
+
+async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
+    """A result that answers calls of two old rounds moves all rounds behind them."""
+    both = user([{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"])
+    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says()]
+    history = list((await feed(new_manager(), talk)).snapshot())
+    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
+    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
+    await disturbed.update(early, len(early), frozenset())
+    disturbed.tail.add(history[-2])
+    task = asyncio.create_task(disturbed.tail.render())
+    await asyncio.sleep(0)
+    assert task.cancel()
+    await asyncio.wait([task])
+    for view in (disturbed, calm):
+        assert await view.update(whole, len(whole), frozenset())
+    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
+    assert disturbed.tokens == calm.tokens
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
@@ -264,6 +287,25 @@ async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_on
     session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))
     await session.add_message(says())
     assert list(session.session.meter.corrections) == [sent.key]
+
+
+async def test_an_answer_whose_provider_declares_binding_is_bound_and_a_tool_without_description_ends_no_request() -> (
+    None
+):
+    session = await feed(new_manager(), [user("Well?")])
+    await session.get_messages_for_request(LARGE, FREE)
+    await session.add_message(answer(1) | {"metadata": {"anthropic": {"thinking_binding": "drop_block"}}})
+    assert await seen(session, FREE) == names(1)
+
+    class Odd:
+        input_schema: Any = object()
+
+        @property
+        def description(self) -> str:
+            raise RuntimeError("no description")
+
+    session.requests.host = ToolHost(lambda: {"odd": Odd()})
+    assert await seen(session, FREE) == []
 
 
 @pytest.mark.parametrize("fails", ["the provider reports it", "the person goes on"])
