@@ -26,7 +26,7 @@ from ..transcript.entry import Entry
 from ..transcript.recalled import RECALL_TOOL
 from . import tuning
 from .checkpoint import Chapter, ChapterText, DigestEntry, Fact, Segment
-from .excerpts import excerpt
+from .excerpts import excerpt, is_addressed
 from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
 from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
@@ -65,7 +65,8 @@ _CHANGED = re.compile(
     r"\b(?:updated|created|written|wrote|edited|applied|saved|replaced|success(?:ful(?:ly)?)?\b(?!\W{1,3}false))",
     re.IGNORECASE,
 )
-_CHANGED_CHARS = 400
+_NEGATED = re.compile(r"\b(?:no|not|nothing|none|never|unchanged|skipped|0)\b|n['\u2019]t\b", re.IGNORECASE)
+_CHANGED_CHARS = 400  # of its first line
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
 _SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
@@ -352,12 +353,16 @@ def _read_output(text: str) -> tuple[str, str]:
 def _outcome(size: str, text: str, known: Names, is_change: bool) -> str:
     """Return how a call ended: a short result, or its size with its verdict and first error, or with an excerpt.
 
-    Of a call that wrote a file, and of whose result neither is found: "ok" if the result speaks of a change, else how
-    the result begins.
+    Of a call that wrote a file, and of whose result neither is found: "ok" if its first line speaks of a change and
+    denies none, else how the result begins.
     """
     said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
     if is_change and text and not said:
-        return "ok" if _CHANGED.search(text, 0, _CHANGED_CHARS) else f'"{quote(text, _SHORT_OUTPUT)}"'
+        head = text[:_CHANGED_CHARS].partition("\n")[0]
+        if _CHANGED.search(head) and not _NEGATED.search(head):
+            return "ok"
+        begins = quote(text, _SHORT_OUTPUT)
+        return size if is_addressed(begins) else f'"{begins}"'
     if size.startswith('"') or not text:
         return size
     if said:
