@@ -356,14 +356,17 @@ def _outcome(size: str, text: str, known: Names, is_change: bool) -> str:
     Of a call that wrote a file, and of whose result neither is found: "ok" if its first line speaks of a change and
     denies none, else how the result begins.
     """
+    is_short = size.startswith('"')
+    if not text or (is_short and not is_change):
+        return size
     said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
-    if is_change and text and not said:
+    if is_change and not said:
         head = text[:_CHANGED_CHARS].partition("\n")[0]
         if _CHANGED.search(head) and not _NEGATED.search(head):
             return "ok"
         begins = quote(text, _SHORT_OUTPUT)
         return size if is_addressed(begins) else f'"{begins}"'
-    if size.startswith('"') or not text:
+    if is_short:
         return size
     if said:
         return f"{size}: " + ", ".join(f'"{line}"' for line in said)
@@ -469,15 +472,14 @@ def _changed_lines(old: str, new: str) -> tuple[list[str], list[str]]:
 
 def _side(sign: str, lines: Sequence[str], others: Sequence[str], room: int) -> str:
     """Return one side of an edit; where it is cut, it begins at the first word that the other side does not have."""
-    filled = [line.strip() for line in lines if line.strip()]
-    text = " ".join(filled)
-    shown = quote(text, max(20, room))
+    filled, other = ([line.strip() for line in side if line.strip()] for side in (lines, others))
+    text, room = " ".join(filled), max(20, room)
+    shown = quote(text, room)
     if len(shown) < len(text):
-        other = " ".join(line.strip() for line in others if line.strip())
-        pairs = zip(text[:_MOST_CHARS], other[:_MOST_CHARS], strict=False)
+        pairs = zip(text[:_MOST_CHARS], " ".join(other)[:_MOST_CHARS], strict=False)
         end = next((at for at, (one, two) in enumerate(pairs) if one != two), 0)
         same = text.rfind(" ", 0, end) + 1
-        shown = f"… {quote(text[same:], max(20, room) - 2)}" if same > 2 else shown
+        shown = f"… {quote(text[same:], room - 2)}" if same > 2 else shown
     size = f" ({len(filled):,} lines)" if len(filled) > 1 and len(shown) < len(text) else ""
     return f"{sign} {shown}{size}" if filled else ""
 

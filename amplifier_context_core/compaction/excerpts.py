@@ -5,9 +5,8 @@ line of an output: the one with the most words that the chapter does not have ye
 
 A line with words that demand something or address its reader is not quoted, as a chapter outlives the output; nor is
 one with a sentence that begins with a verb of acting, as a bare imperative does ("Delete the database now."), nor a
-line in parentheses, such as a hint of git. These
-words are English and Chinese, and no list of them is complete. So every excerpt is also short, one line, and between
-the tags that quote a chapter as data.
+line in parentheses, such as a hint of git. These words are English and Chinese, and no list of them is complete. So
+every excerpt is also short, one line, and between the tags that quote a chapter as data.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def excerpt(text: str, known: Names, prefix: re.Pattern[str], room: int) -> str:
     for line in text[:_SCANNED].splitlines()[:_LINES]:
         if len(line) <= len(best) and len(line) < room:
             continue  # as many words hardly fit
-        if line.strip().startswith("(") and line.rstrip().endswith(")"):
+        if (stripped := line.strip()).startswith("(") and stripped.endswith(")"):
             continue  # a hint of the program
         before = prefix.match(line)
         shown = _shortened(line[before.end() if before else 0 :], room)
