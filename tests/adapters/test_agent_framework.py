@@ -80,8 +80,8 @@ async def test_a_history_gives_back_the_messages_that_it_was_given_but_for_what_
     await history.save_messages("talk", [*given, Message("tool", [*results, Content.from_text("Both.")])])
     read = await history.get_messages("talk")
     assert [one.to_dict() for one in read[:2]] == [one.to_dict() for one in given]
-    told = [[content.to_dict() for content in one.contents] for one in read[2:]]
-    assert told == [[one.to_dict()] for one in (*results, Content.from_text("Both."))]
+    given_back = [[content.to_dict() for content in one.contents] for one in read[2:]]
+    assert given_back == [[one.to_dict()] for one in (*results, Content.from_text("Both."))]
     await history.context("talk").forget(["m4"])
     erased = (await history.get_messages("talk"))[3]
     assert (erased.contents[0].call_id, erased.contents[0].result) == ("c2", "(erased)")

@@ -6,7 +6,7 @@ It recognises the request to be cut by a mark: bytes in a message. The moments a
 - ``after``: the server has answered, so it has committed; the answer never reaches the client.
 - ``middle``: the server gets the first half of what came with the mark, and no more.
 - ``late``: the client is cut off at once; the server gets the request a moment later and carries it out.
-- ``silence``: nobody gets anything more.
+- ``silence``: no data passes any more, in either direction.
 """
 
 import asyncio
