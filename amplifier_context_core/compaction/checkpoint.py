@@ -21,7 +21,7 @@ from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
 from ..rendering.rounds import Round
 from ..transcript.entry import Entry
-from .identifiers import identifiers
+from .identifiers import identifiers, with_parts
 from .speech import Sentence, Speaker, joined
 
 State = Literal["kept", "clipped", "cleared", "superseded", "folded"]
@@ -60,8 +60,9 @@ class Fact:
 class _Derived:
     """Holds what is derived from a value once: no field, so it is neither compared nor saved."""
 
-    __slots__ = ("_names",)
+    __slots__ = ("_names", "_read_names")
     _names: tuple[str, ...]
+    _read_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,15 @@ class DigestEntry(_Derived):
             listed = {name: name for fact in self.facts for name in fact.names}  # most are: no second copy is kept
             names = tuple(listed.get(name, name) for name in identifiers(text, limit=len(text)))
             object.__setattr__(self, "_names", names)
+            return names
+
+    @property
+    def read_names(self) -> tuple[str, ...]:
+        """Them, and the names that are parts of them. Each fold of a compaction asks for those of all chapters."""
+        try:
+            return self._read_names
+        except AttributeError:
+            object.__setattr__(self, "_read_names", names := tuple(with_parts(self.names)))
             return names
 
 

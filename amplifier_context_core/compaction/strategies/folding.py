@@ -17,7 +17,7 @@ from .. import tuning
 from ..checkpoint import DigestEntry, Draft, Segment
 from ..condensing import condense, only_people, people_tokens, shorten_agent, without_oldest
 from ..digest import chapter_of, digest_round
-from ..identifiers import MoreNames, names_in, with_parts
+from ..identifiers import MoreNames, names_in
 from ..speech import OWN, RULE
 from .base import Goal, Strategy
 
@@ -138,7 +138,7 @@ def _names_shown(segments: Sequence[Segment]) -> set[str]:
     names: set[str] = set()
     for segment in segments:
         if segment.chapter:
-            names.update(*(with_parts(entry.names) for entry in segment.chapter.entries))
+            names.update(*(entry.read_names for entry in segment.chapter.entries))
         elif segment.is_human:
             for shown in segment.shown:
                 text = text_of(shown.message.get("content"))[:_SCANNED]
