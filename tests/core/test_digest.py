@@ -229,6 +229,12 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
         assert last.strip() not in line.text, "the last line of a program is no verdict"
 
 
+def test_of_a_commit_it_says_its_hash_with_its_subject() -> None:
+    output = "lint: checking\n[fix/locks 7f010c5] fix: take the lock first\n 1 file changed, 20 insertions(+)"
+    (line,) = digests(call("a"), result("a", output))
+    assert '3 lines: "[fix/locks 7f010c5] fix: take the lock first"' in line.text
+
+
 def test_a_summary_that_the_host_wrote_is_read_as_the_agents_words() -> None:
     begun = "This session is being continued from a previous conversation that ran out of context. The summary:\n"
     parts = [f"The cause of fault {number} was the missing lock in part{number}.py.\n" for number in range(9)]
