@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, cast
 
-from amplifier_context_core.config import Config, load_config
+from amplifier_context_core.config import load_config
 from amplifier_context_core.manager import ContextManager
 from amplifier_context_core.stores import Store
 from amplifier_context_core.view.session_state import SessionState, load
@@ -40,11 +40,6 @@ async def manager_of(store: Store, session_id: str, budget: int | None = None) -
                 point.dist.name if point.dist else point.module,
             )
     return ContextManager(load_config(settings), session_id=session_id, store=store)
-
-
-async def settings_of(store: Store, session_id: str, budget: int | None = None) -> Config:
-    """Return the settings that a session of a store was saved with, or else the defaults; the budget as above."""
-    return load_config((await _kept(store, session_id, budget))[0])
 
 
 async def _kept(store: Store, session_id: str, budget: int | None) -> tuple[dict[str, Any], SessionState | None]:
