@@ -103,7 +103,6 @@ def _has_tokenizer(connection: sqlite3.Connection, name: str) -> bool:
 
 
 async def _store(at: OpenedStore, fix: bool) -> AsyncIterator[Finding]:
-    """Yield whether the store can be read, who has its sessions open, and which of its files others can read."""
     try:
         infos = await at.store.sessions()
     except ContextError as problem:
@@ -135,7 +134,6 @@ def _made_private(path: Path) -> bool:
 
 
 def _readable_by_others(location: str) -> list[Path]:
-    """Return the files of a store that others can read, as far as its folder lets them."""
     path = Path(journal_in(location)[0]).expanduser()
     files = [path, *path.glob("*/*")] if path.is_dir() else [path]
     others = stat.S_IRGRP | stat.S_IROTH

@@ -108,7 +108,6 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int | None:
 
 
 async def _is_incomplete(store: Store, name: str) -> bool:
-    """True if an interrupted copy left the session."""
     with suppress(StoreError):  # a damaged session is one that exists
         return await store.load_checkpoint(name) == INCOMPLETE
     return False
@@ -172,7 +171,6 @@ async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
 
 
 async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequence[str]:
-    """Return the sessions that are named, or else all of the store; print that there are none."""
     chosen = names or [info.session_id for info in await at.store.sessions()]
     if not chosen:
         print_fact(f"no sessions in {at.location}, nothing to {command}; {at.other_store_hint}")
@@ -180,7 +178,6 @@ async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequen
 
 
 def _report(what: str, problems: Sequence[str], **data: str) -> bool:
-    """Print what is wrong; True if something is."""
     first = f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}"
     print_fact("\n  ".join([first, *problems]), **data, problems=list(problems))
     return bool(problems)
@@ -288,7 +285,6 @@ async def fork(at: OpenedStore, session_id: str, new: str | None, mark: str | No
 
 
 async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
-    """Return the number of messages up to and including a mark."""
     if not _FORK_POINT.fullmatch(mark):
         raise click.ClickException(f"{where}{mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     seen = end = 0

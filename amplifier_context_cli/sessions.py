@@ -104,7 +104,6 @@ def figures_of(info: SessionInfo) -> dict[str, Any]:
 
 
 async def _listed(store: Store, info: SessionInfo) -> Listed:
-    """Read the beginning of a session and find the session that it is a fork of."""
     try:
         entries = await store.read(info.session_id, 0, OPENING)
         prompt = next((text_of(entry.message.get("content")) for entry in entries if entry.human), "")

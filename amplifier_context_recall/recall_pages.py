@@ -82,8 +82,6 @@ def source_of(mark: str, message: Message, tool: str = "") -> Source:
     """Return a message as lines: what it says, its calls, results in it.
 
     Args:
-        mark: of the message.
-        message: as it was stored.
         tool: of a result, the tool that returned it, if the message does not name it.
     """
     role = str(message.get("role"))
@@ -110,12 +108,8 @@ def page_of(
     """Return a page of lines, quoted as data. Its bytes are bounded too, as a view clips by bytes.
 
     Args:
-        sources: the messages, in order.
-        what: label of the quotation.
         offset: lines of the sources to pass over.
         limit: lines at most; None for as many as fit.
-        tokens: that the page may cost.
-        counter: text to tokens.
         column: characters of the first line to pass over.
     """
     bytes_at_most = min(_MOST_BYTES, _BYTES_PER_TOKEN * tokens)

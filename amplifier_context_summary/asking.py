@@ -133,7 +133,6 @@ class Asking:
         return None
 
     async def _call(self, question: Question) -> Any:
-        """Return what a call brings, and note what it took."""
         limits, size = self.limits, question.size
         limits.begin(self.clock(), size)
         try:
@@ -160,8 +159,6 @@ class Asking:
 
         Args:
             reason: in words that quote nothing of the answer.
-            about: what the event says of the question; None if there was none.
-            retry_after: seconds that the provider asks to wait.
         """
         self.limits.failed(self.clock(), retry_after)
         self.note("failed", reason)

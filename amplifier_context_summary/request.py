@@ -73,7 +73,6 @@ def request_text(plan: Plan, quoted: str, former: Text, most: int) -> str:
     """Return the text of a request: the text so far, the entries as quoted, and what is asked.
 
     Args:
-        former: what of the text so far is shown.
         most: tokens that the new text may have.
     """
     asked = ASK.format(last=f"m{plan.last}", tokens=most, chars=int(_CHARS * most))

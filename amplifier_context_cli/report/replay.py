@@ -72,7 +72,6 @@ async def replay(entries: Iterable[Entry], now: ContextManager, progress: Callab
     """Return what the requests of a session were sent.
 
     Args:
-        entries: of its history.
         now: a manager of a copy of the session, with its settings and its state.
         progress: called with 1 for each message that is done.
     """
@@ -100,7 +99,6 @@ async def replay(entries: Iterable[Entry], now: ContextManager, progress: Callab
 
 
 def _provider_of(response: Response | None) -> SimpleNamespace | None:
-    """Return the provider of an answer, as far as the answer names it."""
     return SimpleNamespace(name=response.provider or "", default_model=response.model or "") if response else None
 
 
