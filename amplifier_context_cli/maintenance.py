@@ -14,7 +14,7 @@ from click.exceptions import Exit
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.stores import Checkable, Extent, Repair, Repairable, Store, read_in_batches
-from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id, is_recovered
+from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT
 from amplifier_context_core.transcript.transcript import Transcript
@@ -217,9 +217,6 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
                 raise
             left = True
             print_remark(f"{shell_quoted(name)}: {problem}", session_id=name, problems=[str(problem)])
-    for name in filter(is_recovered, chosen):
-        again = at.command("fork", name, "ID")
-        print_fact(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
     if left:
         raise Exit(1)
 
@@ -277,8 +274,7 @@ async def fork(at: OpenedStore, session_id: str, new: str | None, mark: str | No
     if mark:
         length = await _length_at(at, session_id, mark, "--at: ")
     made = new or derived_session_id(session_id, f"-at-{mark or 'end'}")
-    if not is_recovered(session_id):  # notes whose id could not be read get it back
-        check_conversation_id(made)
+    check_conversation_id(made)
     await at.store.fork(session_id, made, length)
     sentence = f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(session_id)}"
     print_fact(sentence, session_id=made, fork_of=session_id, length=length)
