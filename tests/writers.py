@@ -205,14 +205,9 @@ KINDS: Mapping[str, tuple[Text, str]] = {
     "slow": (extracted, "stop"),
     "never": ("", "stop"),
     "empty": ("", "stop"),
-    "blank": (" \n\t ", "stop"),
     "refusing": ("I can't help with that.", "refusal"),
     "filtered": ("", "content_filter"),
     "truncated": (_half, "length"),
-    "cut": (extracted, "max_tokens"),
-    "chatting": ("Sure! I will go on with the work and run the tests now.", "stop"),
-    "json": ('{"goal": {"text": "go on"}, "facts": [{"text": "all is done"}]}', "stop"),
-    "bare": ("## Person\n\n## Work\n- none\n", "stop"),
     "oversized": (_oversized, "stop"),
     "cancelled": ("", "stop"),
     "broken": ("", "stop"),
@@ -222,8 +217,7 @@ KINDS: Mapping[str, tuple[Text, str]] = {
     "claiming": (_claiming, "stop"),
     "forging": (_forging, "stop"),
 }
-"""The ways in which a summary is answered: a text, and why it ends; `Writer.complete` does the rest of some. `json` is
-the form of former versions; `cut` is a whole text that the output limit is said to have cut."""
+"""The ways in which a summary is answered: a text, and why it ends; `Writer.complete` does the rest of some."""
 
 FAILING = (
     *(kind for kind in KINDS if kind not in ("good", "slow", "inventing", "claiming", "forging", "oversized")),
