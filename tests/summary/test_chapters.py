@@ -9,8 +9,8 @@ from amplifier_context_core.compaction.digest import chapter_of, with_texts
 from amplifier_context_core.compaction.speech import Speaker, read
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.view.candidate import carrier_of
-from amplifier_context_summary.chapter_carriers import sent_tokens, with_carrier, without_carriers
 from amplifier_context_summary.chapters import with_text
+from amplifier_context_summary.native import sent_tokens, with_carrier, without_carriers
 from amplifier_context_summary.text import SECTIONS, Line, Text
 
 _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
