@@ -31,10 +31,8 @@ class Erasure:
     """One call of the command.
 
     Attributes:
-        at: the store.
         secret: text whose messages are erased; empty if messages are named by marks only.
         trace: keep hashes of the erased messages, by which `set_messages` recognises them.
-        has_failed: an erasure in one of several sessions failed.
     """
 
     at: OpenedStore

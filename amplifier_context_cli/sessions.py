@@ -42,10 +42,8 @@ class Listed:
     """A session of a list.
 
     Attributes:
-        info: the store's information.
         first_prompt: its first message of a human; empty if there is none near the beginning.
         fork_of: id of the session that its messages come from; empty if it is not a fork.
-        is_damaged: it cannot be read.
     """
 
     info: SessionInfo

@@ -39,7 +39,6 @@ class Source:
     Attributes:
         mark: of the message, ``m12``; the id of an item.
         about: its author, or the tool that returned it.
-        lines: its text.
     """
 
     mark: str
@@ -57,9 +56,7 @@ class Page:
     """A part of some sources.
 
     Attributes:
-        text: what is shown, quoted.
         shown: lines that are in it, the last perhaps in part.
-        left_out: lines after it.
         cut_at: characters of the last line up to the end of the page; 0 if all of that line is shown.
     """
 

@@ -39,7 +39,6 @@ class Plan:
         request: for the view that they are of.
         saved: tokens that their digest saves, at the session's price.
         room: tokens that a text may take of the chapters.
-        focus: what the text is to dwell on.
         outdated: returns why a question about them may neither be asked nor its answer kept; empty if both may.
     """
 

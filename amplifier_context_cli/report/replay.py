@@ -27,7 +27,6 @@ class Request:
 
     Attributes:
         shows: number of messages of the history that there were.
-        used: its tokens.
         reported: tokens that the provider reported when the session ran; None if that is not known.
         compaction: number of the newest compaction.
     """
