@@ -20,7 +20,7 @@ PURE  := not soak and not kernel and not postgres and not redis
 # Folders whose tests run in fewer cases in `make test` than with AMPLIFIER_TEST_STORES=all.
 WIDER := $(addprefix tests/,cli data durable kernel manager notes recall summary)
 
-.PHONY: help demo check test adapters format lint bench soak guard mutants clean
+.PHONY: help demo check inner test adapters format lint bench soak guard mutants clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -29,8 +29,12 @@ help:  ## show this list
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
 	@$(BIN)/amplifier-context run $(ARGS)
 
-check: lint  ## lint, and the tests that need no server and no kernel: a few minutes
-	@AMPLIFIER_TEST_STORES=memory $(BIN)/python -m pytest -n auto --maxprocesses 4 -m '$(PURE)' $(INNER) $(ARGS)
+check: $(STAMP)  ## lint, and the tests that need no server and no kernel, at once: less than a minute
+	@$(MAKE) -s --no-print-directory -j 2 lint inner
+
+inner: $(STAMP)
+	@AMPLIFIER_TEST_STORES=memory AMPLIFIER_TEST_QUICK=1 \
+		$(BIN)/python -m pytest -n auto --maxprocesses 4 -m '$(PURE)' $(INNER) $(ARGS)
 
 test: $(STAMP)  ## the test-suite, on up to four cores
 	@$(BIN)/python -m pytest -n auto --maxprocesses 4 $(ARGS)

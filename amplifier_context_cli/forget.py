@@ -31,10 +31,8 @@ class Erasure:
     """One call of the command.
 
     Attributes:
-        at: the store.
         secret: text whose messages are erased; empty if messages are named by marks only.
         trace: keep hashes of the erased messages, by which `set_messages` recognises them.
-        has_failed: an erasure in one of several sessions failed.
     """
 
     at: OpenedStore
@@ -160,7 +158,6 @@ async def _everywhere(erasure: Erasure, yes: bool) -> bool:
 
 
 async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[str, set[int]]:
-    """Return by session the seqs of the messages that other sessions share."""
     sharing: dict[str, set[int]] = {}
     for info in await erasure.at.store.sessions():
         other = info.session_id
@@ -175,7 +172,6 @@ async def _sharing(erasure: Erasure, name: str, relatives: Relatives) -> dict[st
 
 
 async def _try(erasure: Erasure, name: str, seqs: set[int]) -> None:
-    """Erase in one of several sessions; print a failure and continue."""
     try:
         await _erase(erasure, name, seqs | await _containing(erasure, name))
     except (ContextError, click.ClickException) as problem:
@@ -208,7 +204,6 @@ async def _erase(erasure: Erasure, name: str, seqs: set[int]) -> set[int]:
 
 
 def _copies(erasure: Erasure, name: str, marks: list[str]) -> str:
-    """Return a line that names messages with the same words, and the commands that erase them."""
     by_text = erasure.at.command("forget", name, options=["--containing"])
     if len(marks) > _MOST_MARKS:
         return f"{len(marks):,} messages from {marks[0]} to {marks[-1]} contain it as well: {by_text}"
@@ -225,7 +220,7 @@ async def _manager_of(erasure: Erasure, name: str) -> ContextManager:
 
 
 async def _containing(erasure: Erasure, name: str) -> set[int]:
-    """Return the seqs of the messages that contain the text, including archived ones."""
+    """Also return those of archived messages."""
     if not erasure.secret:
         return set()
     forms = forms_of(erasure.secret)
@@ -239,7 +234,6 @@ async def _in_checkpoint(erasure: Erasure, name: str) -> bool:
 
 
 def _name_host_files(erasure: Erasure, sessions: Collection[str], texts: Collection[str]) -> None:
-    """List files of the host, and other stores, that contain the erased texts, without their content."""
     whole = bool(erasure.secret)
 
     def shown(text: str) -> str:

@@ -49,9 +49,6 @@ def command(name: str, *arguments: str, options: Sequence[str] = (), url: str | 
     """Return a command of this program, quoted for a shell, in backquotes.
 
     Args:
-        name: name of the command.
-        arguments: its arguments, such as session ids.
-        options: its options.
         url: URL of the store as the user gave it; one that may contain a password is not repeated.
     """
     words = [_COMMAND, name, *options]

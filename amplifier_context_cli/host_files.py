@@ -73,7 +73,6 @@ def store_of(path: Path) -> tuple[str, str] | None:
 
 
 def _files(sessions: Collection[str]) -> Iterator[Path]:
-    """Yield the regular files in the folders of sessions and in the folders of their projects."""
     for project in sorted(Path.home().glob(".amplifier/projects/*")):
         folders = [project / "sessions" / name for name in sorted(sessions)]
         folders = [folder for folder in folders if folder.is_dir() and not folder.is_symlink()]
@@ -86,7 +85,7 @@ def _files(sessions: Collection[str]) -> Iterator[Path]:
 
 
 def _contains(path: Path, forms: Collection[bytes], until: float) -> bool | None:
-    """True if a file contains one of `forms`; None if it was not read completely."""
+    """Return None if the file was not read completely."""
     overlap = max(map(len, forms)) - 1
     before = b""
     try:  # it may have been replaced since it was listed, by a link or a pipe

@@ -14,7 +14,7 @@ from click.exceptions import Exit
 from amplifier_context_core.errors import ContextError, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.stores import Checkable, Extent, Repair, Repairable, Store, read_in_batches
-from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id, is_recovered
+from amplifier_context_core.stores.validation import check_conversation_id, derived_session_id
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT
 from amplifier_context_core.transcript.transcript import Transcript
@@ -108,7 +108,6 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int | None:
 
 
 async def _is_incomplete(store: Store, name: str) -> bool:
-    """True if an interrupted copy left the session."""
     with suppress(StoreError):  # a damaged session is one that exists
         return await store.load_checkpoint(name) == INCOMPLETE
     return False
@@ -172,7 +171,6 @@ async def verify(at: OpenedStore, names: tuple[str, ...]) -> None:
 
 
 async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequence[str]:
-    """Return the sessions that are named, or else all of the store; print that there are none."""
     chosen = names or [info.session_id for info in await at.store.sessions()]
     if not chosen:
         print_fact(f"no sessions in {at.location}, nothing to {command}; {at.other_store_hint}")
@@ -180,7 +178,6 @@ async def _chosen(at: OpenedStore, names: Sequence[str], command: str) -> Sequen
 
 
 def _report(what: str, problems: Sequence[str], **data: str) -> bool:
-    """Print what is wrong; True if something is."""
     first = f"{what}: {counted(len(problems), 'problem') if problems else 'sound'}"
     print_fact("\n  ".join([first, *problems]), **data, problems=list(problems))
     return bool(problems)
@@ -220,9 +217,6 @@ async def repair(at: OpenedStore, names: tuple[str, ...]) -> None:
                 raise
             left = True
             print_remark(f"{shell_quoted(name)}: {problem}", session_id=name, problems=[str(problem)])
-    for name in filter(is_recovered, chosen):
-        again = at.command("fork", name, "ID")
-        print_fact(f"the id of {shell_quoted(name)} cannot be read; if you know it, restore it with {again}")
     if left:
         raise Exit(1)
 
@@ -280,15 +274,13 @@ async def fork(at: OpenedStore, session_id: str, new: str | None, mark: str | No
     if mark:
         length = await _length_at(at, session_id, mark, "--at: ")
     made = new or derived_session_id(session_id, f"-at-{mark or 'end'}")
-    if not is_recovered(session_id):  # notes whose id could not be read get it back
-        check_conversation_id(made)
+    check_conversation_id(made)
     await at.store.fork(session_id, made, length)
     sentence = f"{shell_quoted(made)}: {counted(length, 'message')} of {shell_quoted(session_id)}"
     print_fact(sentence, session_id=made, fork_of=session_id, length=length)
 
 
 async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
-    """Return the number of messages up to and including a mark."""
     if not _FORK_POINT.fullmatch(mark):
         raise click.ClickException(f"{where}{mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     seen = end = 0

@@ -31,7 +31,6 @@ def _keep(context: click.Context, option: click.Parameter, value: object) -> Non
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that name the notes, a store and a project in it, and `--json`."""
     project = click.option(
         "--project",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -44,7 +43,6 @@ def _options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _on_notes(work: Work, *, makes: bool = False) -> Callable[..., None]:
-    """Make an async function a command, and pass the notes to it first; with `makes` it creates a missing store."""
 
     @_options
     @wraps(work)

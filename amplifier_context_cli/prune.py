@@ -94,7 +94,6 @@ async def _parent(at: OpenedStore, info: SessionInfo) -> str:
 
 
 def _families(infos: Mapping[str, SessionInfo], parents: Mapping[str, str]) -> list[list[SessionInfo]]:
-    """Return sessions together with all that they were forked from or to."""
     roots: dict[str, list[SessionInfo]] = {}
     for name, info in infos.items():
         root, seen = name, {name}

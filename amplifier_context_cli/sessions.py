@@ -42,10 +42,8 @@ class Listed:
     """A session of a list.
 
     Attributes:
-        info: the store's information.
         first_prompt: its first message of a human; empty if there is none near the beginning.
         fork_of: id of the session that its messages come from; empty if it is not a fork.
-        is_damaged: it cannot be read.
     """
 
     info: SessionInfo
@@ -104,7 +102,6 @@ def figures_of(info: SessionInfo) -> dict[str, Any]:
 
 
 async def _listed(store: Store, info: SessionInfo) -> Listed:
-    """Read the beginning of a session and find the session that it is a fork of."""
     try:
         entries = await store.read(info.session_id, 0, OPENING)
         prompt = next((text_of(entry.message.get("content")) for entry in entries if entry.human), "")

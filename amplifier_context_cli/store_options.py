@@ -41,7 +41,6 @@ class OpenedStore:
     """The store of a command.
 
     Attributes:
-        store: the store.
         url: its URL as the user gave it; None for the files of the current folder's project.
     """
 

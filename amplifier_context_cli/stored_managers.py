@@ -7,10 +7,10 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any, cast
 
-from amplifier_context_core.config import Config, load_config
+from amplifier_context_core.config import load_config
 from amplifier_context_core.manager import ContextManager
 from amplifier_context_core.stores import Store
-from amplifier_context_core.view.session_state import SessionState, load
+from amplifier_context_core.view.session_state import load
 from amplifier_context_core.view.view_factory import settings_in
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,17 @@ async def manager_of(store: Store, session_id: str, budget: int | None = None) -
 
     Without a budget, requests have the largest that the session had.
     """
-    settings, state = await _kept(store, session_id, budget)
+    data = await store.load_checkpoint(session_id)
+    try:
+        state = load(data) if data else None
+    except ValueError:
+        state = None  # the view is made from the history
+    settings: dict[str, Any] = {}
+    if state is not None:
+        settings = settings_in(state.compatibility_key)
+        budgets = [*(budget for budget, _ in state.by_budget), *(one.served_budget for one in state.uncompacted_views)]
+        settings |= {"max_tokens": max(budgets)} if budgets else {}
+    settings |= {"max_tokens": budget} if budget else {}
     points = entry_points(group="amplifier.modules") if state and state.extra else ()
     for point in (point for point in points if state and point.name in state.extra):
         try:
@@ -40,23 +50,3 @@ async def manager_of(store: Store, session_id: str, budget: int | None = None) -
                 point.dist.name if point.dist else point.module,
             )
     return ContextManager(load_config(settings), session_id=session_id, store=store)
-
-
-async def settings_of(store: Store, session_id: str, budget: int | None = None) -> Config:
-    """Return the settings that a session of a store was saved with, or else the defaults; the budget as above."""
-    return load_config((await _kept(store, session_id, budget))[0])
-
-
-async def _kept(store: Store, session_id: str, budget: int | None) -> tuple[dict[str, Any], SessionState | None]:
-    """Return settings and state of a session; no state if it has none that can be read."""
-    data = await store.load_checkpoint(session_id)
-    try:
-        state = load(data) if data else None
-    except ValueError:
-        state = None  # the view is made from the history
-    settings: dict[str, Any] = {}
-    if state is not None:
-        settings = settings_in(state.compatibility_key)
-        budgets = [*(budget for budget, _ in state.by_budget), *(one.served_budget for one in state.uncompacted_views)]
-        settings |= {"max_tokens": max(budgets)} if budgets else {}
-    return settings | ({"max_tokens": budget} if budget else {}), state

@@ -150,7 +150,6 @@ async def explain(at: OpenedStore, session_id: str, budget: int | None, log: boo
 
 
 def _members(members: list[dict[str, Any]]) -> str:
-    """Return the first of what must stay, by marks and reasons."""
     listed = ", ".join(f"{one['mark']} ({one['why']})" for one in members[:_MOST_MEMBERS])
     return listed + (f", and {len(members) - _MOST_MEMBERS:,} more" if len(members) > _MOST_MEMBERS else "")
 

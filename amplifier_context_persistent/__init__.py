@@ -74,12 +74,6 @@ class PersistentConfig(Config):
 async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> Cleanup:
     """Mount a context manager with a durable history as the session's context. Opens no file or connection.
 
-    Args:
-        coordinator: the kernel's coordinator.
-        config: of this module, from the mount plan.
-
-    Returns:
-        The cleanup function, to be called at the end of the session.
 
     Raises:
         ConfigError: a config key has an impossible value, or the session id cannot name a file.
@@ -129,7 +123,6 @@ def _notes(settings: PersistentConfig, project: Path | None) -> Notes | None:
 
 
 def _store(settings: PersistentConfig, project: Path | None) -> Store:
-    """Return the store of a session, with ``{project}`` replaced in its paths and its URL."""
 
     def named(path: Path) -> Path:
         return Path(in_project(str(path), project))

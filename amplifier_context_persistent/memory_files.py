@@ -36,11 +36,8 @@ async def add_to_session(
     A file that is missing, cannot be read or holds no text is logged and left out. So are notes that cannot be read.
 
     Args:
-        files: the texts.
-        notes: of the project; None to read none.
         notes_tokens: that the notes may cost, within what the texts of the files leave.
         providers: returns the providers that a request may go to. The texts must fit the smallest of their windows.
-        manager: of the session.
 
     Raises:
         ConfigError: together the texts are larger than a request may be. The error names their sizes; nothing was
@@ -105,7 +102,6 @@ def _room_at(manager: ContextManager, provider: object) -> tuple[int, str]:
 
 
 def _expanded(path: Path) -> Path:
-    """Return a path with its ``~`` expanded, if that home folder is known."""
     try:
         return path.expanduser()
     except RuntimeError:

@@ -29,7 +29,6 @@ async def mount(coordinator: Any, config: Mapping[str, Any] | None = None) -> No
     """Mount the tool and `context.lacking_names`. Each looks for the session's context manager when it is called.
 
     Args:
-        coordinator: the kernel's coordinator.
         config: of this module, from the mount plan; null values count as not written.
 
     Raises:

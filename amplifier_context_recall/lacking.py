@@ -46,7 +46,6 @@ async def names_lacking_in(manager: ContextManager, marks: Sequence[str], limit:
 
     Args:
         marks: of messages that a search found, the best first; names of these and near them come sooner.
-        limit: names at most.
 
     Returns:
         Identifiers as `name`, each with the `mark` of the newest message that has it.
@@ -133,7 +132,6 @@ def _texts(history: Iterable[Entry]) -> Iterator[tuple[Entry, str]]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Yield pieces of whole lines, and let other threads run between them."""
     start = 0
     while start < len(text):
         yield_gil()
@@ -157,9 +155,7 @@ def name_sources(names: Iterable[tuple[str, str]], shown: str, tokens: int, coun
 
     Args:
         names: each with the mark of a message that has it; those that are wanted most first.
-        shown: text whose names are left out.
         tokens: that the names may cost, with a line for each message.
-        counter: text to tokens.
     """
     chosen: dict[str, list[str]] = {}
     for name, mark in names:

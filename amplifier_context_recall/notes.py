@@ -194,7 +194,6 @@ class Notes:
 
     @asynccontextmanager
     async def _writing(self) -> AsyncGenerator[Store]:
-        """Wait for another writer."""
         store = self._opened()
         clock = asyncio.get_running_loop().time
         until, pause = clock() + _WAIT, _PAUSE

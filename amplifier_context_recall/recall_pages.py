@@ -39,7 +39,6 @@ class Source:
     Attributes:
         mark: of the message, ``m12``; the id of an item.
         about: its author, or the tool that returned it.
-        lines: its text.
     """
 
     mark: str
@@ -57,9 +56,7 @@ class Page:
     """A part of some sources.
 
     Attributes:
-        text: what is shown, quoted.
         shown: lines that are in it, the last perhaps in part.
-        left_out: lines after it.
         cut_at: characters of the last line up to the end of the page; 0 if all of that line is shown.
     """
 
@@ -82,8 +79,6 @@ def source_of(mark: str, message: Message, tool: str = "") -> Source:
     """Return a message as lines: what it says, its calls, results in it.
 
     Args:
-        mark: of the message.
-        message: as it was stored.
         tool: of a result, the tool that returned it, if the message does not name it.
     """
     role = str(message.get("role"))
@@ -110,12 +105,8 @@ def page_of(
     """Return a page of lines, quoted as data. Its bytes are bounded too, as a view clips by bytes.
 
     Args:
-        sources: the messages, in order.
-        what: label of the quotation.
         offset: lines of the sources to pass over.
         limit: lines at most; None for as many as fit.
-        tokens: that the page may cost.
-        counter: text to tokens.
         column: characters of the first line to pass over.
     """
     bytes_at_most = min(_MOST_BYTES, _BYTES_PER_TOKEN * tokens)

@@ -19,11 +19,7 @@ class RecallRefused(Exception):
 
 
 def steering_operations(capability: Callable[[str], Any]) -> dict[str, Operation]:
-    """Return the operations by their names.
-
-    Args:
-        capability: returns a capability of the session by its name.
-    """
+    """Return the operations by their names."""
     made = _Steering(capability)
     return {
         "pin": made.pin,
@@ -90,7 +86,6 @@ class _Steering:
 
 
 def _range(given: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the first and the last mark of the range of a call; None for all."""
     wanted = str(given.get("mark") or "").strip()
     if not wanted:
         return None, None

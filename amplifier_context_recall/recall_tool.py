@@ -85,7 +85,6 @@ class ContextRecallTool:
 
     Args:
         capability: returns a capability of the session by its name, or None.
-        config: settings.
     """
 
     def __init__(self, capability: Callable[[str], Any], config: RecallConfig | None = None) -> None:
@@ -288,7 +287,6 @@ class ContextRecallTool:
         return await in_thread(_sources_of, read)
 
     async def _in_turns(self, marks: Sequence[str], first: int, last: int) -> set[str]:
-        """Return the marks that are of these turns."""
         await self._capability("context.load")()
         wanted = set(marks)
         history = self._capability("context.snapshot")()
@@ -422,7 +420,6 @@ def _span(value: object) -> tuple[int, int] | None:
 
 
 def _tool_of(message: Message, names: Mapping[str, str]) -> str:
-    """Return the tool whose result a message is."""
     name = message.get("name") if message.get("role") in ("tool", "function") else None
     known = [names[result.call_id] for result in results_of(message) if result.call_id in names]
     return known[0] if known else name if isinstance(name, str) else ""

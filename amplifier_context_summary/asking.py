@@ -35,7 +35,6 @@ class Made(NamedTuple):
     """What an answer brings.
 
     Attributes:
-        text: after the range.
         carrier: the provider's, if it compacted the conversation itself.
         dropped: how many lines of the answer do not count, by reason.
     """
@@ -58,8 +57,6 @@ class Question:
     """What a provider is asked.
 
     Attributes:
-        about: what events say of it.
-        size: tokens of the request.
         written: tokens of the answer, about.
         ask: makes the call; returns its answer and what it took.
         read: returns what an answer brings, or raises `RejectedAnswer`.
@@ -83,7 +80,6 @@ class Asking:
 
     Attributes:
         clock: seconds since 1970.
-        by_hand: the question is about a compaction that was asked for.
         status: of the last attempt, with the reason; for `explain`.
         upto: mark of the end of the newest range that was summarised.
         dropped: how many lines of its answer do not count, by reason.
@@ -133,7 +129,6 @@ class Asking:
         return None
 
     async def _call(self, question: Question) -> Any:
-        """Return what a call brings, and note what it took."""
         limits, size = self.limits, question.size
         limits.begin(self.clock(), size)
         try:
@@ -160,8 +155,6 @@ class Asking:
 
         Args:
             reason: in words that quote nothing of the answer.
-            about: what the event says of the question; None if there was none.
-            retry_after: seconds that the provider asks to wait.
         """
         self.limits.failed(self.clock(), retry_after)
         self.note("failed", reason)

@@ -151,7 +151,6 @@ def _parted(segment: Segment, counter: TokenCounter, upto: float = math.inf) -> 
 
 
 def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[DigestEntry]:
-    """Return what a chapter says of its rounds, with a share of all that need not stay."""
     condensed = iter(condense([other for _, other in parts if other], share, counter))
     entries: list[DigestEntry] = []
     for stays, other in parts:
@@ -164,7 +163,6 @@ def _condensed(parts: _Parts, share: float, counter: TokenCounter) -> list[Diges
 
 
 def _worded(head: str, text: Text) -> str:
-    """Return a text under headings, the work last."""
     worded = [head]
     for section, heading in HEADS.items():
         said = [single_line(line.text) for line in text.lines if line.section == section]

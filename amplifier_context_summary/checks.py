@@ -238,7 +238,6 @@ def _known_marks(group: str, shown: Shown) -> str:
 
 
 def _texts(entry: Entry) -> Iterator[str]:
-    """Yield all texts of a message: what it says, what its calls are given, what its results hold."""
     yield text_of(entry.message.get("content"))
     for call in calls_of(entry.message):
         yield from (call.name, arguments_text(call))

@@ -35,11 +35,6 @@ class SummaryManager(ContextManager, SessionCompanion):
     """A context manager that asks a model for chapters ahead of time, and has the digest's where none is ready.
 
     It is the `SessionCompanion` of its session, which calls it for each request and saves its summaries.
-
-    Args:
-        providers: returns the mounted providers by name.
-        tools: returns the mounted tools by name.
-        options: see `SessionOptions`.
     """
 
     def __init__(

@@ -109,7 +109,6 @@ class _Quotation:
         return ["\n".join(self._message(entry)) for entry in self._entries[first:]]
 
     def _message(self, entry: Entry) -> Iterator[str]:
-        """Yield the parts of a message as quoted; none if nothing of it is left."""
         message, mark = entry.message, entry.mark
         results = list(results_of(message)) if entry.answered_ids else []
         spoken = _spoken(entry) if not results or not isinstance(message.get("content"), str) else ""
@@ -190,13 +189,7 @@ class _Quotation:
 
 
 def material(entries: Sequence[Entry], counter: TokenCounter, max_tokens: int) -> str:
-    """Return a range as it is quoted, with at most `max_tokens`; where that takes it, the oldest messages are left out.
-
-    Args:
-        entries: that a view shows, in order.
-        counter: text to tokens.
-        max_tokens: at least 1.
-    """
+    """Return a range as it is quoted; where it has no room in any other way, the oldest messages are left out."""
     quotation = _Quotation(entries)
 
     @cache
@@ -234,7 +227,6 @@ def people_in(entries: Iterable[Entry]) -> frozenset[int]:
 
 
 def _without_reminders(text: str) -> str:
-    """Return a text without the reminders that programs put into it."""
     parts: list[str] = []
     place = 0
     while (opening := _REMINDER.search(text, place)) and (end := text.find(f"</{opening[1]}>", opening.end())) >= 0:
@@ -251,7 +243,6 @@ def _spoken(entry: Entry) -> str:
 
 
 def _with_changes(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return arguments with what edits changed in place of their old and new texts."""
     if keys := edit_keys(given):
         rest = {key: value for key, value in given.items() if key not in keys}
         return {**rest, "change": _difference(*(given[key] for key in keys))}
@@ -280,7 +271,6 @@ def _difference(before: str, after: str) -> str:
 
 
 def _used(entries: Sequence[Entry]) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that the agent wrote, and the lines that its calls changed."""
     names: set[str] = set()
     changed: set[str] = set()
     for entry in entries:

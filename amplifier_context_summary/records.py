@@ -31,9 +31,7 @@ class Record:
     Attributes:
         start: index of the first entry of the range, counted from the first after the leading instructions.
         covered: index after its last entry.
-        upto: highest seq of the range.
         digest: hash of the entries from `start` to `covered` by seq and content, in hexadecimal.
-        text: after it.
         carrier: what the provider made of all up to `upto`, where it compacted the conversation itself.
         writer: name of the model, as far as it is known.
         cost: of the calls that it took, in prices of a plain input token of the session.

@@ -39,7 +39,6 @@ class Plan:
         request: for the view that they are of.
         saved: tokens that their digest saves, at the session's price.
         room: tokens that a text may take of the chapters.
-        focus: what the text is to dwell on.
         outdated: returns why a question about them may neither be asked nor its answer kept; empty if both may.
     """
 
@@ -73,7 +72,6 @@ def request_text(plan: Plan, quoted: str, former: Text, most: int) -> str:
     """Return the text of a request: the text so far, the entries as quoted, and what is asked.
 
     Args:
-        former: what of the text so far is shown.
         most: tokens that the new text may have.
     """
     asked = ASK.format(last=f"m{plan.last}", tokens=most, chars=int(_CHARS * most))

@@ -73,7 +73,6 @@ class Text:
     lines: tuple[Line, ...] = ()
 
     def __str__(self) -> str:
-        """Return it as a model reads and writes it."""
         sections = groupby(self.lines, lambda line: line.section)
         parts = ([f"## {section.capitalize()}", *(f"- {line.text}" for line in lines)] for section, lines in sections)
         return "\n\n".join(map("\n".join, parts))

@@ -131,7 +131,6 @@ class Writer:
     # -- what -------------------------------------------------------------------------------------------------------
 
     async def _write(self, request: ViewRequest, provider: Any, by_hand: bool) -> None:
-        """Ask about the range that the next compaction folds, if that is worth it, and keep the answer."""
         found = await preview(self.session.compactor, request, "manual" if by_hand else "trigger")
         least = _LEAST_TOKENS if by_hand else max(_LEAST_TOKENS, int(_LEAST_SHARE * found.threshold))
         plan = await self._plan(found, request, least)
@@ -174,7 +173,6 @@ class Writer:
         return Plan(entries, *place, former, request, saved, room, focus, outdated)
 
     async def _keep(self, plan: Plan, made: Made, caller: Caller, cost: float) -> None:
-        """Keep the record of a range, unless what was asked about it is out of date."""
         history = self.session.history.snapshot()
         entries = history[history.leading_count + plan.start : history.leading_count + plan.covered]
         digest = await in_thread(digest_of, entries)

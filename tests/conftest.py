@@ -26,10 +26,10 @@ ENOUGH = 2_000_000_000  # bytes; a container often has 64 MB there
 # Conversations are large on purpose, and machines are slow at times: neither says anything about the code.
 QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
-# A few examples, always the same, in every run; many new ones with `make soak`.
+# A few examples, always the same, in every run; fewer in `make check`, many new ones with `make soak`.
 settings.register_profile(
     "fast",
-    max_examples=20,
+    max_examples=8 if os.environ.get("AMPLIFIER_TEST_QUICK") else 20,
     derandomize=True,
     deadline=None,
     suppress_health_check=QUIET,

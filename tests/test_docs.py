@@ -3,7 +3,6 @@
 import re
 import sys
 from collections import Counter
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from pydoc import locate
@@ -15,7 +14,6 @@ from click.testing import CliRunner
 
 from amplifier_context_cli.app import main
 from amplifier_context_core.config import WITHOUT_MEANING
-from amplifier_context_core.events import EVENTS
 from amplifier_context_persistent import PersistentConfig
 from amplifier_context_summary import SummaryConfig
 from docs.config_table import TABLES
@@ -147,40 +145,3 @@ def test_every_test_that_a_page_names_is_there() -> None:
     named = [re.search(r" `([\w/.]+)::(test_\w+)`$", row) for row in rows]
     assert len(rows) > 40
     assert [one for one in named if one is None or not re.search(rf"\bdef {one[2]}\(", read(one[1]))] == []
-
-
-# -- a key, a command or an event field that is new has a test that names it -------------------------------------------
-
-TESTS = Path(__file__).parent
-# These compare lists with lists, whatever is in them.
-LISTS = {"test_docs.py", "test_reference.py", "replaced.py"}
-KEYS = sorted({*PersistentConfig.model_fields, *SummaryConfig.model_fields})
-
-
-@cache
-def named_by_tests() -> frozenset[str]:
-    """What tests name: whole texts, and arguments."""
-    found: set[str] = set()
-    for path in TESTS.rglob("*.py"):
-        if path.name not in LISTS:
-            found.update(*re.findall(r"""["'](\w+)["']|\b(\w+)=""", path.read_text(encoding="utf-8")))
-    return frozenset(found)
-
-
-def fields() -> list[str]:
-    """The keys of events and of reports, as the reference lists them, those in lists and dictionaries too."""
-    page = read("docs/reference.md")
-    tables = (between(page, name) for name in (*EVENTS, "explain", "cache_health"))
-    rows = (re.findall(r"^- `([\w.\[\]]+)` \(", table, re.MULTILINE) for table in tables)
-    return sorted({row.rpartition(".")[2] for found in rows for row in found})
-
-
-@pytest.mark.parametrize("names", [KEYS, fields()], ids=["keys of the config", "fields of events and reports"])
-def test_a_test_names_each_of(names: list[str]) -> None:
-    assert [name for name in names if name not in named_by_tests()] == []
-
-
-@pytest.mark.parametrize("name", main.commands)
-def test_every_command_is_run_by_a_test_of_commands(name: str) -> None:
-    texts = (path.read_text(encoding="utf-8") for path in (TESTS / "cli").glob("test_*.py"))
-    assert any(re.search(rf'(run\w*|invoke)\(.*"{name}"', text) for text in texts)

@@ -1,9 +1,7 @@
 """Scripted providers for summaries: one that does what is asked, and one for each way in which a model does not.
 
-    writer = Writer("slow")
-    await coordinator.mount("providers", writer, name=writer.name)
-
-A writer answers requests for summaries in its own way, and hands all others to the provider that it is put in front of.
+writer = Writer("slow")
+await coordinator.mount("providers", writer, name=writer.name)
 """
 
 import asyncio
@@ -32,8 +30,6 @@ class Writer:
     Args:
         kind: a key of `KINDS`, or `error:NAME` for an error of the kernel.
         name: that it is mounted by.
-        behind: answers requests for anything but a summary; without one they fail.
-        window: tokens that it declares.
         pricing: USD for a million tokens: input and output.
         retry_after: seconds that its rate limit asks to wait for.
     """
@@ -43,35 +39,26 @@ class Writer:
         kind: str = "good",
         *,
         name: str = "writer",
-        behind: Any = None,
-        window: int = 200_000,
         pricing: tuple[float, float] | None = None,
         retry_after: float | None = None,
     ) -> None:
-        if kind not in KINDS and not kind.startswith("error:"):
-            raise ValueError(f"there is no writer {kind!r}; there are {', '.join(KINDS)} and error:NAME")
         self.kind = kind
         self.name = name
-        self.priority = 1_000  # a loop never chooses it by itself
         self.asked: list[Any] = []  # the requests for summaries, in order
         self.answered = self.cancelled = self.pending = 0  # of them
         self.release = asyncio.Event()  # a slow writer answers once it is set
         self.hooks: Any = None  # they get `llm:response` for each call, as from any provider
-        self._behind = behind
-        self._window = window
         self._pricing = pricing
         self._retry_after = retry_after
 
     def get_info(self) -> Any:
-        """Return the provider's description for the kernel; of the one behind, if there is one."""
+        """Return the provider's description for the kernel."""
         from amplifier_core.models import ProviderInfo
 
-        if self._behind is not None:
-            return self._behind.get_info()
         return ProviderInfo(
             id=self.name,
             display_name="Scripted summaries (no model)",
-            defaults={"model": f"writer-{self.kind}", "context_window": self._window, "max_output_tokens": 8_192},
+            defaults={"model": f"writer-{self.kind}", "context_window": 200_000, "max_output_tokens": 8_192},
         )
 
     async def list_models(self) -> list[Any]:
@@ -83,7 +70,7 @@ class Writer:
             ModelInfo(
                 id=f"writer-{self.kind}",
                 display_name=f"writer-{self.kind}",
-                context_window=self._window,
+                context_window=200_000,
                 max_output_tokens=8_192,
                 pricing=prices and Pricing(input_per_million=prices[0], output_per_million=prices[1]),
             )
@@ -92,10 +79,7 @@ class Writer:
     async def complete(self, request: Any, **options: Any) -> Any:
         """Answer a `ChatRequest`: a request for a summary in this writer's way."""
         question = asked(request)
-        if question is None:
-            if self._behind is None:
-                raise AssertionError("a writer of summaries was asked for something else")
-            return await self._behind.complete(request, **options)
+        assert question is not None, "a writer of summaries was asked for something else"
         self.asked.append(request)
         if self.kind.startswith("error:"):
             raise self._error(self.kind.removeprefix("error:"))
@@ -133,10 +117,6 @@ class Writer:
             case _:
                 pass
         return response_of(text if isinstance(text, str) else text(question), finish=finish, calls=calls)
-
-    def parse_tool_calls(self, response: Any) -> list[Any]:
-        """Return the calls of a response."""
-        return list(response.tool_calls or [])
 
     def _error(self, name: str) -> Exception:
         from amplifier_core import llm_errors
@@ -205,14 +185,9 @@ KINDS: Mapping[str, tuple[Text, str]] = {
     "slow": (extracted, "stop"),
     "never": ("", "stop"),
     "empty": ("", "stop"),
-    "blank": (" \n\t ", "stop"),
     "refusing": ("I can't help with that.", "refusal"),
     "filtered": ("", "content_filter"),
     "truncated": (_half, "length"),
-    "cut": (extracted, "max_tokens"),
-    "chatting": ("Sure! I will go on with the work and run the tests now.", "stop"),
-    "json": ('{"goal": {"text": "go on"}, "facts": [{"text": "all is done"}]}', "stop"),
-    "bare": ("## Person\n\n## Work\n- none\n", "stop"),
     "oversized": (_oversized, "stop"),
     "cancelled": ("", "stop"),
     "broken": ("", "stop"),
@@ -222,8 +197,7 @@ KINDS: Mapping[str, tuple[Text, str]] = {
     "claiming": (_claiming, "stop"),
     "forging": (_forging, "stop"),
 }
-"""The ways in which a summary is answered: a text, and why it ends; `Writer.complete` does the rest of some. `json` is
-the form of former versions; `cut` is a whole text that the output limit is said to have cut."""
+"""The ways in which a summary is answered: a text, and why it ends; `Writer.complete` does the rest of some."""
 
 FAILING = (
     *(kind for kind in KINDS if kind not in ("good", "slow", "inventing", "claiming", "forging", "oversized")),

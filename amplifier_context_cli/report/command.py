@@ -11,7 +11,6 @@ import click
 from ..formatting import counted, shell_quoted, size_text
 from ..printing import print_fact
 from ..store_options import OpenedStore, budget_option, on_session, write_private
-from ..stored_managers import settings_of
 from ..views import copy_of
 from .page import page
 from .replay import replay
@@ -35,16 +34,9 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
     if not entries:
         raise click.ClickException(f"{shell_quoted(session_id)} has no messages")
     with click.progressbar(length=len(entries), label="requests", file=sys.stderr) as bar:
-        seen = 0
-
-        def progress(count: int) -> None:
-            nonlocal seen
-            bar.update(count - seen)
-            seen = count
-
         logging.disable(logging.WARNING)  # the session warned when it ran; requests that are made again need not
         try:
-            made = await replay(await settings_of(at.store, session_id, budget), entries, now, progress)
+            made = await replay(entries, now, bar.update)
         finally:
             logging.disable(logging.NOTSET)
     size = write_private(output, page(session_id, entries, made))

@@ -35,13 +35,7 @@ _ESCAPED = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u20
 
 
 def page(title: str, entries: Sequence[Entry], replay: Replay) -> Iterator[str]:
-    """Yield the page in pieces.
-
-    Args:
-        title: of the session.
-        entries: its history.
-        replay: of it.
-    """
+    """Yield the page in pieces."""
     style, script = _asset("page.css"), _asset("page.js")
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; base-uri 'none'; form-action 'none'"
@@ -86,5 +80,4 @@ def _asset(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """Return the source expression by which a policy allows a text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

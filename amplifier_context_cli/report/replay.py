@@ -11,10 +11,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from amplifier_context_core import ContextManager, Entry
-from amplifier_context_core.config import Config
 from amplifier_context_core.events import COMPACTION
 from amplifier_context_core.messages.usage import Response, measured
 
@@ -27,7 +27,6 @@ class Request:
 
     Attributes:
         shows: number of messages of the history that there were.
-        used: its tokens.
         reported: tokens that the provider reported when the session ran; None if that is not known.
         compaction: number of the newest compaction.
     """
@@ -57,18 +56,6 @@ class Replay:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Answering:
-    """The provider of an answer, as far as the answer names it."""
-
-    name: str
-    default_model: str
-
-    @classmethod
-    def of(cls, response: Response | None) -> _Answering | None:
-        return cls(response.provider or "", response.model or "") if response else None
-
-
 class _Compactions:
     """Takes the events of a session, in place of the kernel's hooks."""
 
@@ -80,23 +67,19 @@ class _Compactions:
             self.reports.append(data)
 
 
-async def replay(
-    config: Config, entries: Iterable[Entry], now: ContextManager, progress: Callable[[int], None] = lambda _: None
-) -> Replay:
+async def replay(entries: Iterable[Entry], now: ContextManager, progress: Callable[[int], None]) -> Replay:
     """Return what the requests of a session were sent.
 
     Args:
-        config: its settings.
-        entries: of its history.
-        now: a manager of a copy of the session, with its state.
-        progress: called with the number of messages that are done.
+        now: a manager of a copy of the session, with its settings and its state.
+        progress: called with 1 for each message that is done.
     """
-    hooks = _Compactions()
+    config, hooks = now.config, _Compactions()
     manager = ContextManager(config, session_id=now.session_id, hooks=hooks)
     made, indices = Replay(compactions=[{"chapters": []}]), _Indices()
     for count, entry in enumerate(entries):
         if entry.role == "assistant":
-            sent = await manager.requests.view(config.max_tokens, _Answering.of(entry.response))
+            sent = await manager.requests.view(config.max_tokens, _provider_of(entry.response))
             if len(hooks.reports) >= len(made.compactions):
                 await _note(made, manager, dict(hooks.reports[-1]), indices)
             used = sent.limits.units.request(sent.counted)
@@ -104,14 +87,18 @@ async def replay(
             made.requests.append(Request(count, used, reported, len(made.compactions) - 1))
             if entry.response:
                 manager.on_response(entry.response)
-            progress(count)
         await manager.add_message(entry.message)
         indices.add(entry.seq)
+        progress(1)
     usage = await now.usage()
     made.size = usage["size"]
     await _note(made, now, {"trigger": "now"}, indices, stored=True)
     made.requests.append(Request(len(indices), usage["used"], usage["reported"], len(made.compactions) - 1))
     return made
+
+
+def _provider_of(response: Response | None) -> SimpleNamespace | None:
+    return SimpleNamespace(name=response.provider or "", default_model=response.model or "") if response else None
 
 
 class _Indices:

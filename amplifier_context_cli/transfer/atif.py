@@ -107,7 +107,6 @@ def write_atif(
     """Return a session as a trajectory. Results stand in the step of the answer that made their call.
 
     Args:
-        version: of this package.
         compactions: as `ContextManager.compactions` returns them. Each is a system step before the first message that
             is younger (the RFC's convention on context management).
         chapters: texts of the chapters of the last view, which the newest compaction put in place of messages.

@@ -27,7 +27,6 @@ class Conversation:
     """A conversation that was read.
 
     Attributes:
-        messages: for `ContextManager.add_message`, in order.
         left_out: number of things that messages cannot carry, by their names.
     """
 

@@ -30,7 +30,6 @@ def write_markdown(session_id: str, entries: Iterable[Entry]) -> Iterator[str]:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """Return a text as a code block that no line of it can end."""
     fence = "`" * max(3, 1 + max((len(found) for found in _FENCES.findall(text)), default=0))
     return f"{fence}{language}\n{text}\n{fence}"
 

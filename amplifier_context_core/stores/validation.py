@@ -48,10 +48,6 @@ def recovered_id(number: int, taken: Container[str]) -> str:
     return name
 
 
-def is_recovered(session_id: str) -> bool:
-    return re.fullmatch(r"recovered-\d+(-again)*", session_id) is not None
-
-
 def url_path(url: str, what: str, examples: str) -> str:
     """Return the path in a URL of files, ``scheme:PATH``. Errors say `what` it names, with `examples`. They do not
     quote the URL: one that is meant for a server may hold a password.

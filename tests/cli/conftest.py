@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.kept import fill
+from tests.places import parameters
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     return folder
 
 
-@pytest.fixture(params=["jsonl", "sqlite"])
+@pytest.fixture(params=parameters("jsonl", soak=["sqlite"]))
 def url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A store, which commands use if they name no other."""
     url = f"{request.param}:{tmp_path / ('sessions' if request.param == 'jsonl' else 'sessions.db')}"

@@ -84,7 +84,7 @@ def test_no_command_prints_a_character_that_controls_the_terminal(command: str) 
 
 def hostile_answers(config: dict[str, Any]) -> Policy:
     """Return the script of a run: calls, then an answer to each prompt."""
-    calls = [call for message in messages() for call in message.get("tool_calls", ())]
+    calls = [call for message in messages()[:19] for call in message.get("tool_calls", ())]
     return in_order([*({"text": TEXT, "calls": [{"tool": call["name"], **call}]} for call in calls), TEXT, TEXT])
 
 

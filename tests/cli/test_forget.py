@@ -270,6 +270,7 @@ def test_a_copy_of_the_session_in_another_store_is_named_with_its_command(home: 
     assert "These files" not in shown
 
 
+@pytest.mark.parametrize("url", ["jsonl", "sqlite"], indirect=True)
 def test_what_is_forgotten_is_nowhere_in_the_files(filled: str, tmp_path: Path) -> None:
     assert is_in_files(KEY, tmp_path)
     run("forget", "one", "--containing", "--yes", stdin=f"{KEY}\n")
@@ -293,15 +294,6 @@ def test_forks_that_hold_what_is_forgotten_are_named_with_the_way_out(filled: st
     assert set(ways) == {"one", "grandchild"}
     for command in ways.values():
         run(*shlex.split(command.strip("`"))[1:], "--yes", stdin=f"{KEY}\n")
-    assert not is_in_files(KEY, tmp_path)
-
-
-def test_every_message_of_forks_that_contains_a_text_is_forgotten_when_asked(filled: str, tmp_path: Path) -> None:
-    run("delete", "two", "--yes")
-    run("fork", "one", "child")
-    keep(filled, "child", [f"so I use {KEY}"])
-    shown = run("forget", "one", "--containing", "--forks", "--yes", stdin=KEY).output
-    assert sorted(shown.splitlines()) == ["child: 2 messages erased", "one: 1 message erased"]
     assert not is_in_files(KEY, tmp_path)
 
 

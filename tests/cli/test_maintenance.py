@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -200,19 +198,6 @@ def test_only_repair_replaces_a_damaged_database_and_reports_that(database: Path
     (kept,) = database.parent.glob("sessions.db.damaged-*")
     assert first.endswith(f"0 messages lost; the damaged bytes are kept in {kept.name}")
     assert sorted([one, two]) == ["one: 12 messages, sound", "two: 6 messages, sound"]
-
-
-def test_a_session_that_lost_its_id_is_named_with_the_command_that_restores_it(tmp_path: Path) -> None:
-    url = f"sqlite:{tmp_path / 'sessions.db'}"
-    fill_two(url)
-    with closing(sqlite3.connect(tmp_path / "sessions.db")) as db, db:
-        db.execute("UPDATE sessions SET id = x'ff' WHERE id = 'one'")
-    shown = run("repair", at=url).output
-    assert "recovered-1: 12 messages" in shown
-    (command,) = re.findall("the id of recovered-1 cannot be read; if you know it, restore it with `(.*) ID`", shown)
-    run(*shlex.split(command)[1:], "one")
-    assert "one: 12 messages, " in run("repair", "one", at=url).output
-    assert len(messages("one", at=url)) == 12
 
 
 def test_all_sessions_of_files_are_repaired_and_one_in_use_is_named(tmp_path: Path) -> None:

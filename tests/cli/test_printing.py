@@ -117,10 +117,8 @@ def process(*command: str, **options: int) -> tuple[int, str]:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
-@pytest.mark.kernel
-@pytest.mark.parametrize("is_run", [True, False])
-def test_a_full_output_is_one_line_and_a_closed_pipe_none(kept: str, tmp_path: Path, is_run: bool) -> None:
-    arguments = of_a_run(tmp_path) if is_run else ["show", "one", "--json", "--store", kept]
+def test_a_full_output_is_one_line_and_a_closed_pipe_none(kept: str) -> None:
+    arguments = ["show", "one", "--json", "--store", kept]
     with open("/dev/full", "w") as full:
         code, said = process(*COMMAND, *arguments, stdout=full.fileno())
     assert (code, said.splitlines()[-1]) == (1, "Error: the output cannot be written: No space left on device")

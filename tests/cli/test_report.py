@@ -147,5 +147,5 @@ async def test_a_replay_sends_what_the_session_sent_also_where_its_provider_coun
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Requests, "view", noting)
-        await replay(config, list(manager.history.snapshot()), manager)
+        await replay(list(manager.history.snapshot()), manager, lambda _: None)
     assert again == sent

@@ -241,7 +241,7 @@ def test_a_trajectory_that_is_written_and_read_says_the_same(messages: list[Mess
 
 
 @given(st.lists(STEPS, min_size=1, max_size=6).map(lambda steps: [one for step in steps for one in step]))
-@settings(max_examples=settings().max_examples // 2)
+@settings(max_examples=settings().max_examples // 5)
 def test_exported_messages_come_in_again_as_they_were(talk: list[Message]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source, target, file = f"jsonl:{folder}/a", f"sqlite:{folder}/b.db", Path(folder) / "out.jsonl"

@@ -28,7 +28,7 @@ MODELS = {
     "openai": ("openai", "gpt-5.6"),
     "gemini": ("gemini", "gemini-2.5-pro"),
 }
-SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
+EXAMPLES = settings().max_examples  # see tests/conftest.py
 LABEL = "Native compacted conversation (originals remain in the transcript)."
 OTHERS = ["resume", "child", "compact", "hook", "pin", "late", "explain", "retain"]
 TURNS = st.tuples(st.just("turn"), st.tuples(st.integers(0, 3), st.integers(1, 50)))
@@ -220,7 +220,7 @@ def _state(message: Message) -> Any:
 
 
 @given(st.integers(500, 5_000), st.lists(STEPS, max_size=16))
-@settings(max_examples=5_000 if SOAKING else 60)
+@settings(max_examples=3 * EXAMPLES)
 def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_it(
     budget: int, steps: list[Operation]
 ) -> None:

@@ -35,7 +35,7 @@ from tests.places import Place, parameters
 
 from .operations import SESSIONS, Driver, Message, Operation, run
 
-SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
+EXAMPLES = settings().max_examples  # see tests/conftest.py
 BUDGETS = st.tuples(st.integers(150, 4_000), st.integers(60, 4_000))
 CONFIGS = st.fixed_dictionaries(
     {},
@@ -122,7 +122,7 @@ def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, An
 @example((150, 60), {}, FORKED_AT_A_CHECKPOINT)
 @example((150, 60), {}, FORKED_TO_ONE_MESSAGE)
 @example((150, 60), {}, CUT_BEFORE_ANY_HUMAN)
-@settings(max_examples=20_000 if SOAKING else 200)
+@settings(max_examples=10 * EXAMPLES)
 def test_every_view_of_every_session_keeps_the_laws(
     budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]
 ) -> None:
@@ -135,7 +135,7 @@ def test_so_does_every_session_that_is_kept(backend: str, tmp_path: Path) -> Non
     number = iter(range(1_000_000))
 
     @given(BUDGETS, CONFIGS, SESSIONS)
-    @settings(max_examples=1_000 if SOAKING else 20)
+    @settings(max_examples=min(EXAMPLES, 1_000))
     def law(budgets: tuple[int, int], config: dict[str, Any], session: tuple[list[Message], list[Operation]]) -> None:
         hold(place, f"s{next(number)}", budgets, config, session)
 
@@ -313,7 +313,6 @@ def think(budgets: tuple[int, int], model: str, todo: list[Operation], config: d
 def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str) -> None:
     @given(TWO_BUDGETS, MODES, operations([model]))
     @example((624, 740), {}, TAKEN_OVER)
-    @settings(max_examples=5_000 if SOAKING else 25)
     def law(budgets: tuple[int, int], config: dict[str, Any], todo: list[Operation]) -> None:
         think(budgets, model, todo, config)
 
@@ -321,7 +320,6 @@ def test_no_provider_rejects_the_thinking_of_a_session_with_one_model(model: str
 
 
 @given(TWO_BUDGETS, st.sampled_from(["bound", "bound too", "free"]), operations(["bound", "bound too", "free"]))
-@settings(max_examples=5_000 if SOAKING else 25)
 def test_nor_of_a_session_that_changes_between_models(
     budgets: tuple[int, int], model: str, todo: list[Operation]
 ) -> None:

@@ -130,7 +130,7 @@ async def test_what_memory_held_is_kept_nothing_comes_twice_and_what_is_gone_is_
     assert await again.get_messages() == history
 
 
-SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
+EXAMPLES = settings().max_examples  # see tests/conftest.py
 CALL: Message = {"role": "assistant", "content": None, "tool_calls": [{"id": "fresh_1", "tool": "t", "arguments": {}}]}
 NEW = st.sampled_from([[], [user("and now?")], [says(), user("ok")], [CALL, result("fresh_1")]])
 
@@ -206,7 +206,7 @@ def test_a_returned_view_is_the_history_whatever_the_conversation(
     asyncio.run(law(steps, budget, new, form, resumes=resumes, merge_consecutive=merges))
 
 
-@settings(max_examples=3_000 if SOAKING else 6)
+@settings(max_examples=max(1, EXAMPLES // 3))
 @given(st.integers(0, 50), st.integers(20, 90), st.integers(2_000, 9_000), NEW, FORMS, st.booleans())
 def test_a_returned_view_of_a_long_session_is_the_history(
     seed: int, length: int, budget: int, new: list[Message], form: Callable[[Message], Message], resumes: bool

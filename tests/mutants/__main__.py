@@ -23,21 +23,16 @@ Tests = list[tuple[str, float]]  # node ids, and their usual seconds
 @click.command()
 @click.option("--minutes", type=float, default=30.0, show_default=True, help="How long to go on.")
 @click.option("--tests", type=int, default=40, show_default=True, help="At most so many for a mutant.")
-@click.option("--survivors", is_flag=True, help="Judge those again that survived, and that fewer tests were run for.")
 @click.option("--replay", type=int, help="Only run so many killed ones again, each with its test.")
-def main(minutes: float, tests: int, survivors: bool, replay: int | None) -> None:
+def main(minutes: float, tests: int, replay: int | None) -> None:
     """Judge sampled mutants that were not judged yet, and record the verdicts."""
     os.chdir(ROOT)
     sample, end = results.drawn(), time.monotonic() + 60 * minutes
     least, verdicts = results.read()
     if replay is not None:
         sys.exit(_replay(sample, verdicts, replay))
-    if survivors:
-        due = [key for key, (verdict, ran) in verdicts.items() if verdict == "survived" and int(ran) < tests]
-    else:
-        due = [key for key in sample if key not in verdicts]
     judge = Judge(tests)
-    for mutant in (sample[key] for key in due if key in sample):
+    for mutant in (sample[key] for key in sample if key not in verdicts):
         if time.monotonic() < end:
             verdict = judge(mutant, {test for key, (_, test) in verdicts.items() if key[0] == mutant.file})
             least, verdicts = results.read()  # a person may have edited it meanwhile

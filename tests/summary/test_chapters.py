@@ -1,22 +1,17 @@
 """What is put beside the digest in a chapter: a text leaves people's words their room, a carrier leaves no trace."""
 
-from typing import Any
-
-import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core import approx_token_counter as counter
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Fact, Segment
 from amplifier_context_core.compaction.digest import chapter_of, with_texts
-from amplifier_context_core.compaction.speech import RULE, Speaker, read
+from amplifier_context_core.compaction.speech import Speaker, read
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_core.view.candidate import carrier_of
-from amplifier_context_summary.chapter_carriers import sent_tokens, with_carrier, without_carriers
 from amplifier_context_summary.chapters import with_text
+from amplifier_context_summary.native import sent_tokens, with_carrier, without_carriers
 from amplifier_context_summary.text import SECTIONS, Line, Text
-from tests.messages import rounds, text, user
-from tests.summary.scripted import Provider, drive, summary_manager
 
 _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
 words = st.lists(st.sampled_from(_WORDS), min_size=1, max_size=12).map(" ".join)
@@ -70,50 +65,6 @@ def test_a_text_takes_no_room_from_peoples_words(given_: list[Segment], lines: l
         assert all(fact.text in shown for entry in later for fact in entry.facts)
     assert with_text(new, upto, Text(tuple(lines)), counter) == new
     assert [one.shown for one in with_text(new, upto, Text(), counter)] == [one.shown for one in given_]
-
-
-_WHY = (
-    "for the release, the parser and the vendor folder are made from it by the builder of the module, and nobody can "
-    "see in a review what was changed in such a file by hand, so it is lost with the next release of the package."
-)
-# So many and so long that the chapters outgrow their share of the view, and the oldest rules must go.
-RULES = [f"Never touch the file generated_{number}.py, {_WHY}" for number in range(44)]
-TALK = [user("Do the work.")]
-for number, rule in enumerate(RULES):
-    TALK += [*rounds(1, start=number, output=700), user(rule)]
-TALK += rounds(20, start=45, output=700)
-
-
-def answered(facts: list[str], tasks: list[str], rules: list[str]) -> str:
-    return "\n".join(["## Findings", *facts, "## Work", *tasks, "## Person", *rules])
-
-
-answers = st.just("") | st.builds(
-    answered,
-    st.lists(words.map(lambda topic: f"- {topic}, " * 12), max_size=25),
-    st.lists(words.map(lambda topic: f"- Open: {topic}; "), max_size=9),
-    st.lists(st.sampled_from(RULES).map(lambda rule: f'- "{rule}"'), max_size=4),
-)
-
-
-async def shown_rules(provider: Any) -> list[set[str]]:
-    """The rules that each view of the session shows."""
-    manager = summary_manager(provider, max_summary_calls=0 if provider is None else 1_000)
-    views = await drive(manager, TALK)
-    assert manager.compactor.compactions >= 3
-    await manager.close()
-    return [{rule for rule in RULES if rule in text(view)} for view in views]
-
-
-@pytest.mark.kernel
-@given(st.lists(answers, min_size=1, max_size=4))
-@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-async def test_whatever_a_model_answers_every_rule_of_the_digests_views_is_in_the_views(given_: list[str]) -> None:
-    assert all(read(rule, "person")[0].worth >= RULE for rule in RULES)
-    digests = await shown_rules(None)
-    assert len(digests[-1]) < len(RULES), "the session is too short: the digest drops no rule"
-    views = await shown_rules(Provider(lambda request, number: given_[(number - 1) % len(given_)]))
-    assert [digest - view for digest, view in zip(digests, views, strict=True) if digest - view] == []
 
 
 BLOCK = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}

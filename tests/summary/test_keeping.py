@@ -1,5 +1,6 @@
 """The state persists with the session: resumed, forked, edited, erased, and a process that ends in the middle."""
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,17 @@ async def test_a_resumed_session_shows_the_same_view_and_asks_nothing_again(plac
     assert again.records.valid() == records
     assert provider.requests == []
     await again.close()
+
+
+async def test_what_a_model_wrote_is_stored_at_once_and_not_asked_again_after_a_kill() -> None:
+    store, provider = MemoryStore(), Provider(good)
+    manager = summary_manager(Provider(good), store=store)
+    await drive(manager, SESSION)
+    again = summary_manager(provider, store=copy.deepcopy(store))  # it was not closed
+    await view_of(again)
+    await again.writer.wait(30)
+    assert await again.records.verified() == manager.records.valid() != []
+    assert provider.requests == []
 
 
 async def test_forget_erases_from_state_and_chapters(place: Place) -> None:

@@ -192,21 +192,3 @@ async def test_what_waits_for_the_answer_leaves_nothing_of_what_is_gone(
     assert not shows_old((await manager.chapters(), await view_of(manager)))
     await drive(manager, messages)
     await assert_only_new(manager, provider, 1, place)
-
-
-async def test_a_conversation_that_goes_another_way_has_no_state_of_the_way_that_it_left(place: Place) -> None:
-    """As many messages as before, of which the newer ones are others: an undo of turns by the host."""
-    provider = HeldBack()
-    manager = opened(place, provider)
-    added = await until_asked(manager, provider, OLD)
-    await manager.set_messages((await manager.get_messages())[:3])
-    for message in rounds((added - 3) // 2, start=500, output=900):
-        await manager.add_message(message)
-    provider.release.set()
-    await wait_for_summaries(manager)
-    assert (await manager.explain())["summary"]["reason"] == "the history was edited meanwhile"
-    assert not re.search(r"SAW file [1-9]\d?:", str(manager.state(0)))
-    await drive(manager, rounds(30, start=600, output=900))
-    shown = [await view_of(manager), [one.messages[1] for one in provider.requests[1:]]]
-    assert not re.search(r"file [1-9]\d?:", str(shown))
-    await manager.close()

@@ -132,6 +132,7 @@ async def test_what_a_model_invents_claims_or_forges_reaches_no_view(kind: str, 
         assert view.count("<context_record>") == view.count("</context_record>")
 
 
+@pytest.mark.soak
 async def test_the_money_is_spread_over_the_session_and_each_range_has_a_quarter_of_the_threshold() -> None:
     """A first call takes no more than what the session has earned, so that later ones are not starved by it."""
     writer = Writer("good")
