@@ -19,6 +19,7 @@ from amplifier_context_core.messages.tokens import load_counter
 from amplifier_context_core.stores.sqlite.journal import journal_in
 
 from .formatting import counted, shell_quoted
+from .mount_plans import wrong_keys
 from .printing import is_json, print_json, print_wrapped
 from .store_options import OpenedStore, on_store
 
@@ -41,10 +42,18 @@ class Finding(NamedTuple):
 
 @click.command()
 @on_store
+@click.option(
+    "--plan",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Check the config keys of the modules in this mount plan too.",
+)
 @click.option("--fix", is_flag=True, help="Take the right to read the store's files from other users.")
-async def doctor(at: OpenedStore, fix: bool) -> None:
+async def doctor(at: OpenedStore, plan: Path | None, fix: bool) -> None:
     """Check the installation and a store. Without --fix nothing is changed. The exit code is 1 if one is wrong."""
     findings = [*_versions(), *_modules(), await _vocabulary(), _sqlite(), *[one async for one in _store(at, fix)]]
+    for name, problems in await wrong_keys(plan, _MODULES) if plan else ():
+        findings += [Finding("plan", "wrong", f"{name}: {problem}") for problem in problems]
+        findings += [] if problems else [Finding("plan", "ok", f"{name} knows each key of its config")]
     for one in findings:
         if is_json():
             print_json(one._asdict())

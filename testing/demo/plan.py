@@ -14,6 +14,8 @@ from typing import Any
 
 import click
 
+from amplifier_context_cli.mount_plans import yaml_in
+
 from ..checks.message_shapes import as_list, as_mapping
 
 LISTS = ("providers", "tools", "hooks")
@@ -74,7 +76,7 @@ def read_plan(path: Path) -> Plan:
         click.ClickException: the file cannot be read, is not YAML, or is not a mount plan.
     """
     try:
-        plan = _checked(path, _yaml_in(path))
+        plan = _checked(path, yaml_in(path))
     except _BadPlanError as problem:
         raise click.ClickException(f"{path} is not a mount plan: {problem}") from None
     for entry in plan.entries:
@@ -82,28 +84,6 @@ def read_plan(path: Path) -> Plan:
         if isinstance(source, str) and source and not source.startswith(("file:", "git+", "~")) and "://" not in source:
             entry["source"] = str((path.parent / source).resolve())  # a relative one is relative to the plan's folder
     return plan
-
-
-def _yaml_in(path: Path) -> Any:
-    """Return what a YAML file holds.
-
-    Raises:
-        click.ClickException: it cannot be read. None of its lines is quoted: they may contain API keys.
-    """
-    import yaml  # slow to import
-
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
-        raise click.ClickException(f"{path} cannot be read: {reason}; a mount plan is a YAML file") from None
-    except yaml.YAMLError as problem:
-        mark: Any = getattr(problem, "problem_mark", None)
-        fault = str(getattr(problem, "problem", None) or "it cannot be read")
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise click.ClickException(f"{path} is not YAML: {fault}{where}") from None
-    except (ValueError, AttributeError, RecursionError) as problem:  # of PyYAML, such as for 2024-99-99
-        raise click.ClickException(f"{path} is not YAML: a value cannot be read ({type(problem).__name__})") from None
 
 
 class _BadPlanError(Exception):

@@ -43,6 +43,33 @@ def test_the_target_of_a_link_keeps_its_rights(template: Callable[[str], Path], 
     assert target.stat().st_mode & 0o777 == 0o644
 
 
+def test_each_wrong_config_key_of_a_plan_is_named_with_the_nearest_right_one(tmp_path: Path) -> None:
+    plan, store = tmp_path / "plan.yaml", f"sqlite:{tmp_path / 'none.db'}"
+
+    def checked(text: str, code: int) -> str:
+        plan.write_text(text)
+        return run("doctor", "--json", "--plan", str(plan), at=f"jsonl:{tmp_path}", code=code).output
+
+    lines = checked(
+        "session:\n"
+        "  orchestrator: loop-basic\n"
+        f"  context: {{module: context-persistent, config: {{max_tokns: 9, compact_threshold: 3, store: '{store}'}}}}\n"
+        "tools: [tool-other, {module: tool-context-recall, config: {max_result_token: 4}}]\n",
+        1,
+    ).splitlines()
+    found = [one["found"] for one in map(json.loads, lines) if one["what"] == "plan"]
+    for text, key in zip(found, ("compact_threshold", "max_tokns", "max_result_token"), strict=True):
+        assert f": {key}: " in text
+    assert found[1].endswith("did you mean 'max_tokens'?")
+    assert not (tmp_path / "none.db").exists()
+    right = "session: {context: context-simple}\ncontext: {config: {max_tokens: 9000}}\n"
+    assert '"context-simple knows each key of its config"' in checked(right, 0)
+    assert "must be keys with values" in checked(right.replace("{max_tokens: 9000}", "9000"), 1)
+    for text in ("session: {context: context-other}", "- 1", "a: ]", "a: 2024-99-99", "a: !!timestamp x", "[" * 5_000):
+        assert str(plan) in checked(text, 1)
+    assert "hidden-secret" not in checked("providers: [{api_key: hidden-secret, }, ]]", 1)
+
+
 def test_a_store_that_cannot_be_read_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "notes.db").write_text("no database, and longer than a header of one would be" * 20)
     assert findings(at=f"sqlite:{tmp_path / 'notes.db'}", code=1)["store"]["state"] == "wrong"
