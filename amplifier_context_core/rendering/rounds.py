@@ -83,7 +83,8 @@ class Round:
         A request that begins with a provider's own compaction shows no chapter from before that. In a chapter, such a
         result would be in no part of the request.
         """
-        return any(self.first < seq < self.last for seq in carriers)
+        first, last = self.first, self.last
+        return any(first < seq < last for seq in carriers)
 
 
 class Results:
@@ -229,6 +230,7 @@ class RoundList:
         growing.open += len(waiting) - len(homes)
         if not growing.open:
             self._waiting_at.discard(target)
+            self._rounds[target] = self._growing.pop(target).made()
         return target
 
     def _merge(
