@@ -158,7 +158,7 @@ class RoundList:
         return self._rounds
 
     def add(self, entry: Entry) -> int:
-        """Add the next entry to its round; return the lowest index of a round that is new or changed."""
+        """Add the next entry to its round; return the index of that round, which is new or changed."""
         is_replaced = 0 < self._last_seq < entry.seq - 1  # seqs are never assigned again
         self._last_seq = entry.seq
         home, answered = self._home(entry)
