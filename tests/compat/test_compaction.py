@@ -34,14 +34,6 @@ def is_old(round_: Round, recent: int) -> bool:
     return round_.last <= recent and not (round_.is_pinned or round_.holds_loaded_tools or round_.unanswered)
 
 
-async def test_what_is_pinned_stays_and_of_calls_without_a_result_those_that_still_wait() -> None:
-    pinned = {"role": "user", "content": "The licence is MIT.", "metadata": {"pinned": True}}
-    context = await of(user(), pinned, calls("long past"), *talk(6), calls("waits"))
-    compacted = await compact_context(context, Scribe(), max_messages=2, keep_recent=0)
-    assert compacted is not None
-    assert dicts(compacted[1:]) == dicts([Message.from_dict(pinned), calls("waits")])
-
-
 async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -> None:
     scribe = Scribe("first summary")
     compacted = await compact_context(await of(*talk(8)), scribe, max_messages=4, keep_recent=4)
