@@ -30,14 +30,8 @@ def test_what_people_demand_is_a_rule_and_the_rest_is_their_own() -> None:
     found = worths("Never push to main. The weather is fine. Please use tabs.")
     assert found == {"Never push to main.": RULE, "The weather is fine.": OWN, "Please use tabs.": RULE}
     assert set(worths("You must:\n1. Keep tabs.\n2. Run the tests.").values()) == {RULE}, "all of the list"
-
-
-@pytest.mark.parametrize(
-    "demand",
-    ["Stop using tabs.", "No new dependencies.", "You can't touch main.", "Cannot push.", "别改表名。", "勿动。"],
-)
-def test_demands_of_other_words_are_rules_too(demand: str) -> None:
-    assert set(worths(demand).values()) == {RULE}
+    others = "Stop using tabs. No new dependencies. You can't touch main. Cannot push. 别改表名。 勿动。"
+    assert set(worths(others).values()) == {RULE}
 
 
 def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does_or_has_read() -> None:
