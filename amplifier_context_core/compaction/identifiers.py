@@ -64,9 +64,6 @@ class MoreNames:
     def __contains__(self, name: str) -> bool:
         return name in self._names or name in self.added
 
-    def add(self, name: str) -> None:
-        self.added.add(name)
-
     def update(self, names: Iterable[str]) -> None:
         self.added.update(names)
 

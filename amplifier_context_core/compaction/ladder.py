@@ -8,7 +8,6 @@ four passes, each of which protects less. A strategy that fails or breaks its co
 from __future__ import annotations
 
 import importlib
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -114,26 +113,11 @@ def build_ladder(config: Config, plugins: Plugins) -> list[Strategy]:
         ((name, arguments),) = named.items()
         if name == "clip" and "max_chars" not in arguments:
             arguments = {"max_chars": config.truncate_chars}
-        _check_arguments(f"ladder[{index}]", name, arguments)
         made: Any = plugins.make("amplifier_context_strategies", name, f"ladder[{index}]", STRATEGIES, **arguments)
         if not isinstance(made, Strategy):
             raise ConfigError(f"ladder[{index}]", f"{name!r} made a {type(made).__name__}, not a strategy")
         ladder.append(made)
     return ladder
-
-
-def _check_arguments(key: str, name: str, arguments: Mapping[str, Any]) -> None:
-    """Raises `ConfigError`: a strategy of core has none of a given name; the error lists its arguments."""
-    if name not in STRATEGIES:
-        return
-    taken = [
-        parameter.name
-        for parameter in inspect.signature(STRATEGIES[name]).parameters.values()
-        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    ]
-    for unknown in [argument for argument in arguments if argument not in taken]:
-        known = f"its arguments are {', '.join(taken)}" if taken else "it takes no arguments"
-        raise ConfigError(key, f"{name!r} has no argument {unknown!r}; {known}")
 
 
 def run_ladder(

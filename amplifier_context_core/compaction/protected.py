@@ -192,11 +192,7 @@ def clip_protected(draft: Draft, limit: int, counter: TokenCounter, *, whole: in
 
 def clip_segment(segment: Segment, max_tokens: int, counter: TokenCounter, *, whole: int = 0) -> Segment:
     """Clip the largest messages, but for the message `whole`: head and tail stay."""
-    cap = _cap([shown.tokens for shown in segment.shown if shown.seq != whole], max_tokens)
-    shown = [
-        clip_rendered(message, cap, counter) if message.tokens > cap and message.seq != whole else message
-        for message in segment.shown
-    ]
+    shown = _clipped(segment.shown, max_tokens, counter, {whole})
     same = all(map(operator.is_, shown, segment.shown))
     return segment if same else segment.rendered_as(shown, "clipped", "floor")
 
@@ -221,13 +217,19 @@ def clip_messages(
         over = sum(shown.tokens for shown in clipped) - limit
         if over <= 0:
             break
-        sizes = [shown.tokens for shown in clipped if shown.seq not in untouched]
-        cap = _cap(sizes, sum(sizes) - over)
-        clipped = [
-            clip_rendered(shown, cap, counter) if shown.tokens > cap and shown.seq not in untouched else shown
-            for shown in clipped
-        ]
+        room = sum(shown.tokens for shown in clipped if shown.seq not in untouched) - over
+        clipped = _clipped(clipped, room, counter, untouched)
     return clipped
+
+
+def _clipped(
+    messages: Sequence[RenderedMessage], room: int, counter: TokenCounter, untouched: Collection[int]
+) -> list[RenderedMessage]:
+    cap = _cap([shown.tokens for shown in messages if shown.seq not in untouched], room)
+    return [
+        clip_rendered(shown, cap, counter) if shown.tokens > cap and shown.seq not in untouched else shown
+        for shown in messages
+    ]
 
 
 def clip_rendered(shown: RenderedMessage, max_tokens: int, counter: TokenCounter) -> RenderedMessage:

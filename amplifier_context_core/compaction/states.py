@@ -11,8 +11,6 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, cast
 
-import orjson
-
 from ..messages.parsing import Call, Result, arguments_of, blocks_of, calls_of, json_text, result_text
 from ..rendering.rounds import Results, Round
 from ..transcript.entry import Entry
@@ -66,12 +64,12 @@ def state_key(call: Call, tools: Collection[str] | None = None) -> str:
     arguments = arguments_of(call)
     if any(arguments.get(key) is True for key in _PARTIAL):
         return ""
-    values = [_decoded(value) for value in arguments.values()]
-    if any(_are_items(value) for value in values):
+    values = arguments.values()
+    if any(map(_are_items, values)):
         return _key(call.name, arguments)
     if asks and values:
         return f"{call.name}\0{json_text(arguments)}"  # each approval is a state of its own
-    if named and any(isinstance(value, list) or _is_plan(value) for value in values):
+    if named and any(map(_is_plan, values)):
         return _key(call.name, arguments)
     return ""
 
@@ -143,14 +141,4 @@ def _is_status(value: object) -> bool:
 
 
 def _is_plan(value: object) -> bool:
-    return isinstance(value, str) and len(value) >= _LEAST_PLAN
-
-
-def _decoded(value: object) -> object:
-    """Read a list that was given as JSON text."""
-    if isinstance(value, str) and value[:1] == "[":
-        try:
-            return cast(object, orjson.loads(value))
-        except ValueError:
-            return value
-    return value
+    return isinstance(value, list) or (isinstance(value, str) and len(value) >= _LEAST_PLAN)

@@ -289,34 +289,30 @@ def _read(raw: dict[str, Any]) -> ContentBlock:
 
 
 def _read_image(raw: dict[str, Any]) -> ContentBlock:
-    """Return an `OtherBlock` for an image by its URL, or in a store of the provider."""
-    where, media_type, encoded = "", raw.get("media_type"), raw.get("data")
+    """Return an `OtherBlock` for an image by its URL, in a store of the provider, or in an unknown spelling."""
+    where, source = "source", raw.get("source")
     if raw["type"] == "image_url":
         where, reference = "image_url", raw.get("image_url")
         url = cast("dict[str, Any]", reference).get("url") if isinstance(reference, dict) else reference
         parts = split_data_uri(url) if isinstance(url, str) else None
-        if parts is None:
-            return OtherBlock(raw)
-        media_type, encoded = parts
-    elif "source" in raw:
-        where, source = "source", raw["source"]
-        if not isinstance(source, dict):
-            raise _wrong("source", "an object", source)
-        source = cast("dict[str, Any]", source)
-        if source.get("type") not in ("base64", None):
-            return OtherBlock(raw)
-        media_type, encoded = source.get("media_type"), source.get("data")
+        source = {"type": "base64", "media_type": parts[0], "data": parts[1]} if parts else None
+    found = cast("dict[str, Any]", source) if isinstance(source, dict) else {}
+    if found.get("type") != "base64":
+        return OtherBlock(raw)
     try:
-        return ImageBlock(cast(MediaType, media_type), _decoded(encoded), extra=_extra(ImageBlock, raw))
+        return ImageBlock(
+            cast(MediaType, found.get("media_type")), _decoded(found.get("data")), extra=_extra(ImageBlock, raw)
+        )
     except InvalidMessage as problem:
-        raise prefixed_error(where, problem) if where else problem from None
+        raise prefixed_error(where, problem) from None
 
 
 def _decoded(encoded: object) -> bytes:
+    text = _text("data", encoded)
     try:
-        return base64.b64decode(_text("data", encoded), validate=True)
-    except ValueError as problem:  # binascii.Error, or characters beyond ASCII
-        raise problem if isinstance(problem, InvalidMessage) else InvalidMessage("data", "must be base64") from None
+        return base64.b64decode(text, validate=True)
+    except ValueError:  # binascii.Error, or characters beyond ASCII
+        raise InvalidMessage("data", "must be base64") from None
 
 
 def _extra(kind: type[TypedBlock], raw: Mapping[str, Any]) -> dict[str, Any]:

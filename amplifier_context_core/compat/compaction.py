@@ -15,7 +15,7 @@ from ..economics.budget import provider_window
 from ..errors import ConfigError, PluginError
 from ..futures import in_thread
 from ..messages.parsing import json_text, metadata_of
-from ..messages.tokens import TokenCounter, load_counter
+from ..messages.tokens import TokenCounter, approx_token_counter, load_counter
 from ..messages.usage import COMPACTION_PURPOSE, text_of_answer
 from ..rendering.normalize import normalize_block
 from ..rendering.quoting import TAG, escape_tags, quoted, without_surrogates
@@ -42,7 +42,7 @@ _REQUEST = "Now write the summary, and nothing else."
 
 _MAX_BLOCK_CHARS = 8_000  # characters of one text, call or result in the prompt: head and tail of a longer one
 _MAX_MESSAGE_CHARS = 40_000  # characters of one message
-_MAX_PROMPT_CHARS = 400_000  # characters of all messages together, about 100,000 tokens
+_MAX_PROMPT_TOKENS = 100_000  # tokens of all messages together, where no window is known
 _SAFETY = 2_000  # tokens of the window that are kept free: the instruction, and what a provider counts besides
 
 
@@ -80,8 +80,8 @@ async def compact_context(
         context: the conversation.
         complete: a model: an async function from prompt to summary, or a `Transport`. It is asked once. Its exceptions
             pass through. The prompt shortens texts above 8,000 characters and messages above 40,000. If all messages
-            together exceed 400,000 characters, or what the window of a provider holds, it leaves out messages from the
-            middle, and says so.
+            together exceed what the window of a provider holds, or 100,000 tokens where none is known, it leaves out
+            messages from the middle, and says so.
         transport: the same by the name that it has elsewhere; one of the two is needed.
         max_messages: a conversation of at most that many messages, leading ones included, is not compacted; at least 0.
         keep_recent: how many of the newest messages are kept; at least 0. More are kept if a round needs them.
@@ -106,8 +106,9 @@ async def compact_context(
     messages, leading, old = await _read(history, keep_recent)
     if not old or (len(old) == 1 and _is_summary(messages[old[0]])):
         return None
-    counter = await load_counter() if window else None
-    record = await in_thread(_record, [(index + 1, messages[index]) for index in old], counter, window)
+    counter = await load_counter() if window else approx_token_counter
+    numbered = [(index + 1, messages[index]) for index in old]
+    record = await in_thread(_record, numbered, counter, window or _MAX_PROMPT_TOKENS)
     prompt = "\n\n".join([system_prompt or INSTRUCTION, _RULE, quoted(_earlier(len(old)), record), _REQUEST])
     summary = await summarize(prompt)
     taken = frozenset(old)
@@ -195,30 +196,20 @@ def _request(prompt: str) -> object:
 # -- the prompt -------------------------------------------------------------------------------------------------------
 
 
-def _record(old: Sequence[tuple[int, Message]], counter: TokenCounter | None, window: int | None) -> str:
+def _record(old: Sequence[tuple[int, Message]], counter: TokenCounter, window: int) -> str:
     """Return the messages as numbered text; as many from both ends as fit."""
     # A character is seldom more than one token, so no message is larger than the half of a small window.
-    most = _MAX_MESSAGE_CHARS if window is None else min(_MAX_MESSAGE_CHARS, window // 2)
+    most = min(_MAX_MESSAGE_CHARS, window // 2)
     parts = [
         f"[{number}] {message.role}\n{_with_bars(clip_text(_message_text(message), most))}" for number, message in old
     ]
-    kept = _fitting(range(len(parts)), [len(part) for part in parts], _MAX_PROMPT_CHARS)
-    if counter is not None and window is not None:
-        kept = _fitting(kept, [counter(parts[index]) for index in kept], window)
-    shown = [parts[index] for index in kept]
-    if len(kept) < len(parts):
-        head = sum(1 for place, index in enumerate(kept) if place == index)
-        shown.insert(head, f"[left out here, for want of room: {len(parts) - len(kept):,} messages]")
-    return "\n".join(shown)
-
-
-def _fitting(indices: Sequence[int], sizes: Sequence[int], most: int) -> Sequence[int]:
-    """Return the indices of what fits: all, or as many from both ends as fill half of the room each."""
-    if sum(sizes) <= most:
-        return indices
-    head = sum(1 for total in accumulate(sizes) if total <= most // 2)
-    tail = sum(1 for total in accumulate(reversed(sizes)) if total <= most // 2)
-    return [*indices[:head], *indices[len(indices) - tail :]]
+    sizes = list(map(counter, parts))
+    if sum(sizes) <= window:
+        return "\n".join(parts)
+    head = sum(1 for total in accumulate(sizes) if total <= window // 2)
+    tail = sum(1 for total in accumulate(reversed(sizes)) if total <= window // 2)
+    gap = f"[left out here, for want of room: {len(parts) - head - tail:,} messages]"
+    return "\n".join([*parts[:head], gap, *parts[len(parts) - tail :]])
 
 
 def _with_bars(text: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import orjson
@@ -135,7 +135,6 @@ class StoredContext(ContextStore):
     Args:
         session_id: of a session to continue or to begin; a new one if None.
         counter: counts the tokens of a text; the count of each message is stored.
-        clock: returns the time as ISO 8601 text, UTC.
 
     Raises:
         ConfigError: `store` is not a store. An invalid session id is refused by the first call that uses it.
@@ -147,14 +146,12 @@ class StoredContext(ContextStore):
         session_id: str | None = None,
         *,
         counter: TokenCounter = approx_token_counter,
-        clock: Callable[[], str] = utc_now,
     ) -> None:
         if not isinstance(store, Store):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError("store", f"must be a store of the core, got {type(store).__name__}")
         self._store = store
         self._session_id = uuid.uuid4().hex if session_id is None else session_id
         self._counter = counter
-        self._clock = clock
         self._lock = CrossLoopLock()
         self._tokens: tuple[int, int] | None = None  # set through this object
 
@@ -208,7 +205,7 @@ class StoredContext(ContextStore):
 
     async def fork(self) -> StoredContext:
         """The fork is in the same store."""
-        forked = StoredContext(self._store, counter=self._counter, clock=self._clock)
+        forked = StoredContext(self._store, counter=self._counter)
         async with self._lock.hold():
             if (await self._store.extent(self._session_id)).length:
                 await self._store.fork(self._session_id, forked.session_id)
@@ -242,7 +239,7 @@ class StoredContext(ContextStore):
             newest = await self._store.read(self._session_id, -1)  # new entries depend on no other
             drafts = Transcript.resumed(self._session_id, (), newest, length=len(newest), last_seq=extent.last_seq)
             for (message, info), cost in zip(parsed, tokens, strict=True):
-                created = timestamp_of(message) or self._clock()
+                created = timestamp_of(message) or utc_now()
                 response = response_of(message, None) if info.role == "assistant" else None
                 drafts.append(drafts.draft(message, info, cost, created=created, response=response))
             await self._store.append(self._session_id, list(drafts.snapshot())[len(newest) :])
@@ -270,12 +267,7 @@ class MemoryContextStore(StoredContext):
 
     async def fork(self) -> MemoryContextStore:
         """The fork has its own memory."""
-        forked = MemoryContextStore(counter=self._counter)
-        async with self._lock.hold():
-            await forked._store.append(forked.session_id, await self._store.read(self._session_id))
-            tokens = await self.get_context_tokens()
-        await forked.set_context_tokens(*tokens)
-        return forked
+        return await MemoryContextStore.from_context(self, counter=self._counter)
 
 
 async def entries_of(history: Sequence[Message | Mapping[str, Any]]) -> tuple[list[Message], Snapshot]:

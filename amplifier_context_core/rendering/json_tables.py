@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any, cast
 
 from ..messages.escapes import CONTROLS
@@ -32,12 +32,7 @@ _NUMBER = re.compile(r"[+-]?[\d.]+(?:[eE][+-]?\d+)?")
 _WORDS = frozenset({"true", "false", "null", "NaN", "Infinity", "-Infinity"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """The common structure of the values of a list."""
-
-    keys: tuple[str, ...] | None  # of a record, in order; None for a list
-    parts: tuple[_Shape | None, ...]  # shapes of its values, or the one of its items
+_Shape = dict[str, Any]  # keys of a record, in order, each with the shape of its value; None if that is no record
 
 
 class _Lines(str):
@@ -106,13 +101,10 @@ def _compact_text(value: object, depth: int) -> str:
         return "{" + ", ".join(f"{_key(key)}: {_compact_text(item, depth + 1)}" for key, item in items) + "}"
     if isinstance(value, list):
         items = cast("list[object]", value)
-        shape = _shape_of(items, depth)
-        record = shape.parts[0] if shape else None
-        levels = 0
-        while record is not None and record.keys is None:
-            record, levels = record.parts[0], levels + 1
-        if record is not None and record.keys and _count(items, levels) > 1:
-            return f"{_head(record)}:\n{_rows(items, record, levels)}"
+        levels, records = _records_in(items)
+        shape = _common_shape(records, depth + levels)
+        if shape and len(records) > 1:
+            return f"{_head(shape)}:\n{_rows(items, shape, levels)}"
         return "[" + ", ".join(_compact_text(item, depth + 1) for item in items) + "]"
     if isinstance(value, _NumberText):
         return value
@@ -121,56 +113,52 @@ def _compact_text(value: object, depth: int) -> str:
     return _word(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _rows(value: object, shape: _Shape, levels: int) -> str:
-    items = cast("list[object]", value)
+def _records_in(items: list[Any]) -> tuple[int, list[Any]]:
+    """Return how many levels of lists are around the items of the innermost, and these items."""
+    levels = 0
+    while items and levels < _MAX_DEPTH and all(item and isinstance(item, list) for item in items):
+        levels, items = levels + 1, list(chain.from_iterable(items))
+    return levels, items
+
+
+def _rows(items: list[Any], shape: _Shape, levels: int) -> str:
     return "[" + "\n".join(_rows(item, shape, levels - 1) if levels else _row(item, shape) for item in items) + "]"
 
 
-def _row(value: object, shape: _Shape | None) -> str:
+def _row(value: Any, shape: _Shape | None) -> str:
     """Leave out the keys, which a head contains."""
     if shape is None:
         return _compact_text(value, 0)
-    if isinstance(value, dict):
-        values = cast("dict[str, Any]", value).values()
-        return f"({','.join(_row(item, part) for item, part in zip(values, shape.parts, strict=True))})"
-    return f"[{','.join(_row(item, shape.parts[0]) for item in cast('list[object]', value))}]"
+    return f"({','.join(_row(item, part) for item, part in zip(value.values(), shape.values(), strict=True))})"
 
 
 def _head(shape: _Shape) -> str:
     """Return the keys of a record; the keys of a nested record follow its own key."""
-    if shape.keys is None:
-        return f"[{_head(shape.parts[0])}]" if shape.parts[0] else ""
-    columns = [(_key(key), _head(part) if part else "") for key, part in zip(shape.keys, shape.parts, strict=True)]
-    return f"({','.join(f'{key}: {inner}' if inner else key for key, inner in columns)})"
+    columns = (f"{_key(key)}: {_head(part)}" if part is not None else _key(key) for key, part in shape.items())
+    return f"({','.join(columns)})"
+
+
+def _common_shape(items: list[Any], depth: int) -> _Shape | None:
+    """Return the shape of a list of equal records; None for any other list."""
+    shapes = (_shape_of(item, depth + 1) for item in items)
+    common = next(shapes, None)
+    for shape in shapes:
+        common = _common(common, shape)
+    return common
 
 
 def _shape_of(value: object, depth: int) -> _Shape | None:
-    """Return the shape of a record, or of a list of equal records; None for any other value."""
     if depth > _MAX_DEPTH:
         raise ValueError("too deep")
-    if isinstance(value, dict):
-        record = cast("dict[str, Any]", value)
-        return _Shape(tuple(record), tuple(_shape_of(item, depth + 1) for item in record.values()))
-    if isinstance(value, list) and value:
-        shapes = [_shape_of(item, depth + 1) for item in cast("list[object]", value)]
-        common = shapes[0]
-        for shape in shapes[1:]:
-            common = _common(common, shape)
-        return _Shape(None, (common,)) if common else None
-    return None
+    if not isinstance(value, dict):
+        return None
+    return {key: _shape_of(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()}
 
 
 def _common(a: _Shape | None, b: _Shape | None) -> _Shape | None:
-    if a is None or b is None or a.keys != b.keys:
+    if a is None or b is None or list(a) != list(b):
         return None
-    if a == b:
-        return a
-    parts = tuple(_common(one, other) for one, other in zip(a.parts, b.parts, strict=True))
-    return _Shape(a.keys, parts) if a.keys is not None or parts[0] else None
-
-
-def _count(items: list[object], levels: int) -> int:
-    return sum(_count(cast("list[object]", item), levels - 1) for item in items) if levels else len(items)
+    return {key: _common(a[key], b[key]) for key in a}
 
 
 def _word(text: str) -> str:

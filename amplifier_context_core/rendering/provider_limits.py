@@ -15,47 +15,20 @@ import hashlib
 import re
 import string
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from ..messages.parsing import CALL_BLOCKS, Message, blocks_of
 
-
-class Limit(NamedTuple):
-    """What one provider accepts in one place, as a pattern for the whole text."""
-
-    provider: str
-    pattern: str
-    source: str
-
-
-CALL_IDS = (
-    Limit("Anthropic", r"[a-zA-Z0-9_-]+", "error 400: tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"),
-    Limit("Amazon Bedrock", r"[a-zA-Z0-9_-]{1,64}", "API reference, ToolUseBlock.toolUseId"),
-    Limit("OpenAI Responses", r"[\s\S]{1,64}", "error 400: input[].call_id: expected maximum length 64"),
-    Limit(
-        "OpenAI Chat Completions", r"[\s\S]{1,40}", "error 400: messages[].tool_calls[].id: expected maximum length 40"
-    ),
-)
-SHORT_CALL_ID = Limit("Mistral", r"[a-zA-Z0-9]{9}", "mistral-common, MistralRequestValidatorV3")
-TOOL_NAMES = (
-    Limit("Anthropic", r"[a-zA-Z0-9_-]{1,64}", "API reference, Tool.name; of late error 400 states {1,128}"),
-    Limit("Amazon Bedrock", r"[a-zA-Z0-9_-]{1,64}", "API reference, ToolUseBlock.name"),
-    Limit("OpenAI", r"[a-zA-Z0-9_-]{1,64}", "API reference, FunctionObject.name"),
-    Limit("Google Gemini", r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}", "error 400: must start with a letter or an underscore"),
-    Limit("Google Gemini, older", r"[a-zA-Z0-9_-]{1,64}", "API reference, generativelanguage v1beta FunctionCall.name"),
-    Limit("Mistral", r"[a-zA-Z0-9_-]{1,64}", "mistral-common, MistralRequestValidator"),
-)
-SPEAKER_NAMES = (
-    Limit(
-        "OpenAI", r"[a-zA-Z0-9_-]{1,64}", "error 400: messages[].name: pattern '^[a-zA-Z0-9_-]+$'; API reference: 64"
-    ),
-)
-
-# Patterns that all of them accept; a test compares these with the tables.
+# What every provider accepts; beside each pattern the strictest ones and where they say so.
+# Anthropic, error 400: tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'. OpenAI Chat Completions, error 400:
+# messages[].tool_calls[].id: expected maximum length 40. (OpenAI Responses: 64. Amazon Bedrock, ToolUseBlock: 64.)
 _CALL_ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
+# Anthropic (Tool.name), Amazon Bedrock (ToolUseBlock.name), OpenAI (FunctionObject.name), Mistral
+# (MistralRequestValidator): {1,64}. Google Gemini, error 400: must start with a letter or an underscore.
 _TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+# OpenAI, error 400: messages[].name: pattern '^[a-zA-Z0-9_-]+$'; API reference: 64.
 _SPEAKER_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_SHORT_CALL_ID = re.compile(SHORT_CALL_ID.pattern)
+_SHORT_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")  # mistral-common, MistralRequestValidatorV3
 
 _REFUSED = re.compile(r"[^a-zA-Z0-9_-]+")
 _DIGEST_BYTES = 5  # ten hexadecimal digits of a hash of the original, which separate originals that are cut alike

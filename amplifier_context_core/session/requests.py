@@ -15,6 +15,7 @@ from typing import Any
 
 from ..arguments import checked_count, checked_texts
 from ..compaction.digest import chapter_spans
+from ..compaction.recalled import ONE_LINE
 from ..economics.budget import Budget, budget_for, model_of, name_of, prices_of
 from ..economics.meter import Key
 from ..economics.trigger import recall_room
@@ -24,7 +25,6 @@ from ..futures import in_thread
 from ..messages.parsing import Message, text_of
 from ..messages.usage import Response, Usage
 from ..outgoing.prefix import RequestPrefix
-from ..rendering.recalled import ONE_LINE
 from ..transcript.entry import Entry
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot

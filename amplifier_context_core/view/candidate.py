@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
+from ..compaction.recalled import RecalledSize, recalled_size
 from ..compaction.strategies import Strategy
 from ..compaction.strategies.base import with_protection
 from ..economics.meter import Key
@@ -20,7 +21,6 @@ from ..messages.carriers import is_carrier
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import Outgoing, hashes_much, outgoing, tokens_of
 from ..outgoing.prefix import RequestPrefix
-from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import RenderedMessage
 from ..transcript.entry import Entry
 from .view import View, messages_of

@@ -14,11 +14,11 @@ from functools import cached_property
 from ..compaction.checkpoint import Checkpoint, Segment, segment_of
 from ..compaction.digest import with_round
 from ..compaction.distant import distant_end, fold_distant
+from ..compaction.recalled import RecalledSize, recalled_size
 from ..economics.trigger import CompactionBackoff
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
 from ..messages.parsing import SYSTEM_ROLES
 from ..messages.tokens import TokenCounter, are_large, count_message_tokens
-from ..rendering.recalled import RecalledSize, recalled_size
 from ..rendering.renderer import OPENING, RenderedMessage, RenderedRound, Renderer
 from ..rendering.rounds import Round, RoundList, rounds_with
 from ..transcript.entry import Entry

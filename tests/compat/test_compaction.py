@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import ConfigError, PluginError
 from amplifier_context_core.compat import ImageBlock, Message, OtherBlock, TextBlock, ToolResultBlock, compact_context
 from amplifier_context_core.messages.parsing import is_human
+from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from amplifier_context_testing.replay.provider import ReplayProvider
 from tests.core.drafts import transcript
@@ -32,14 +33,6 @@ def bodies(messages: list[dict[str, Any]]) -> list[Round]:
 
 def is_old(round_: Round, recent: int) -> bool:
     return round_.last <= recent and not (round_.is_pinned or round_.holds_loaded_tools or round_.unanswered)
-
-
-async def test_what_is_pinned_stays_and_of_calls_without_a_result_those_that_still_wait() -> None:
-    pinned = {"role": "user", "content": "The licence is MIT.", "metadata": {"pinned": True}}
-    context = await of(user(), pinned, calls("long past"), *talk(6), calls("waits"))
-    compacted = await compact_context(context, Scribe(), max_messages=2, keep_recent=0)
-    assert compacted is not None
-    assert dicts(compacted[1:]) == dicts([Message.from_dict(pinned), calls("waits")])
 
 
 async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -> None:
@@ -179,7 +172,7 @@ async def test_a_prompt_has_an_end_however_long_the_conversation(text: str) -> N
     scribe = Scribe()
     history = [user("the very first"), *(user(text) for _ in range(300)), user("the very last")]
     await compact_context(await of(*history), scribe, keep_recent=0)
-    assert len(scribe.prompt) < 402_000
+    assert approx_token_counter(scribe.prompt) < 101_000
     assert "| the very first\n" in scribe.prompt
     assert "| the very last\n" in scribe.prompt
     assert re.search(LEFT_OUT, scribe.prompt)

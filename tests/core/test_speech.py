@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -14,12 +13,11 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.compaction import tuning
 from amplifier_context_core.compaction.checkpoint import DigestEntry
 from amplifier_context_core.compaction.condensing import condense, only_people
-from amplifier_context_core.compaction.digest import digest_round
 from amplifier_context_core.compaction.speech import OWN, PASTED, RULE, Sentence, Speaker, joined, read, select
 from amplifier_context_core.messages.parsing import text_of as text_in
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.view import shared_cache
-from tests.core.drafts import digests, rounds
+from tests.core.drafts import digests
 from tests.messages import Message, call, result, says, user
 from tests.threads import longest_wait_beside
 
@@ -32,14 +30,8 @@ def test_what_people_demand_is_a_rule_and_the_rest_is_their_own() -> None:
     found = worths("Never push to main. The weather is fine. Please use tabs.")
     assert found == {"Never push to main.": RULE, "The weather is fine.": OWN, "Please use tabs.": RULE}
     assert set(worths("You must:\n1. Keep tabs.\n2. Run the tests.").values()) == {RULE}, "all of the list"
-
-
-@pytest.mark.parametrize(
-    "demand",
-    ["Stop using tabs.", "No new dependencies.", "You can't touch main.", "Cannot push.", "别改表名。", "勿动。"],
-)
-def test_demands_of_other_words_are_rules_too(demand: str) -> None:
-    assert set(worths(demand).values()) == {RULE}
+    others = "Stop using tabs. No new dependencies. You can't touch main. Cannot push. 别改表名。 勿动。"
+    assert set(worths(others).values()) == {RULE}
 
 
 def test_what_an_agent_asks_or_concludes_is_worth_more_than_what_it_does_or_has_read() -> None:
@@ -362,38 +354,18 @@ CARRIERS: dict[str, Any] = {
 }
 
 
-def tried(rng: random.Random) -> tuple[str, list[Message]]:
-    """Return the name of a carrier, and a conversation: six rules, and one text that asks to break one of them."""
-    carrier = rng.choice(list(CARRIERS))
-    text = rng.choice(ASKED).format(n=rng.randrange(6))
-    extra = rng.sample(["Thanks!", "It fails.", "See above.", OUTPUT40], rng.randrange(3))
-    messages: list[list[Message]] = [[user(rule)] for rule in STATED]
-    messages += [[call(f"c{n}", path=f"src/{n}.py"), result(f"c{n}", OUTPUT40)] for n in range(6)]
-    rng.shuffle(messages)
-    messages.insert(rng.randrange(len(messages) + 1), CARRIERS[carrier]("\n".join([text, *extra])))
-    return carrier, [message for group in messages for message in group]
-
-
 def stated(made: list[DigestEntry]) -> list[str]:
     """Return what chapters of these entries keep as rules, at whatever size."""
     kept = only_people(made, approx_token_counter)
     return sorted(joined([s for s in fact.sentences if s.worth >= 0]) for entry in kept for fact in entry.facts)
 
 
-def broken(seed: int) -> str:
-    """Return how a text that was not a person's own changed the rules; empty if it did not."""
-    rng = random.Random(f"drift {seed}")
-    carrier, messages = tried(rng)
-    known: set[str] = set()
-    made = [digest_round(round_, known, approx_token_counter, share=0.25) for round_ in rounds(*messages)]
-    for step in range(4):
-        if stated(made) != STATED:
-            return f"{seed}, {carrier}, after {step} condensings: {stated(made)}"
-        condensed = condense(made, rng.uniform(0.3, 0.9), approx_token_counter)
-        made = [entry for entry in condensed if entry is not None]
-    return ""
-
-
-@pytest.mark.parametrize("tries", [40, pytest.param(1_000, marks=pytest.mark.soak)])
-def test_no_text_of_others_drops_changes_or_adds_a_rule(tries: int) -> None:
-    assert [fault for seed in range(tries) if (fault := broken(seed))] == []
+@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_no_text_of_others_drops_changes_or_adds_a_rule(carrier: str, asked: str) -> None:
+    rules = [user(rule) for rule in STATED]
+    made = digests(*rules[:3], *reads(3), *CARRIERS[carrier](asked.format(n=2)), *rules[3:], *reads(3))
+    for share in (0.9, 0.5, 0.3):
+        assert stated(made) == STATED
+        made = kept(made, share)
+    assert stated(made) == STATED

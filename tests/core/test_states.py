@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.compaction.distant import fold_distant
 from amplifier_context_core.compaction.protected import Protection, mark_protected
+from amplifier_context_core.compaction.recalled import ONE_LINE, RecalledSize, recalled_size
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering.recalled import ONE_LINE, RecalledSize, recalled_size
 from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from tests.core.drafts import rounds, segments, transcript

@@ -56,7 +56,6 @@ def test_thinking_is_signed_wherever_a_provider_would_take_it_from(message: dict
 
 
 # -- in a rendered round -----------------------------------------------------------------------------------------------
-REDACTED = {"type": "redacted_thinking", "data": "cmVk"}
 
 
 @pytest.mark.parametrize(
