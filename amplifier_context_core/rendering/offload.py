@@ -1,12 +1,13 @@
 """A tool output that is larger than the view has room for: a description, its head and tail, and where the rest is.
 
-The description is the tool's own (`compact_summary`), or is made by rules: the shape of JSON, of a log or a listing,
-and the lines that report errors. The whole output is in the history, and so in the store, from the moment it came; the
-view never holds it.
+The description is the tool's own (`compact_summary`), or is made by rules: the shape of JSON, of a table with
+separators, of a diff, a log or a listing, and the lines that report errors. The whole output is in the history, and so
+in the store, from the moment it came; the view never holds it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -18,9 +19,10 @@ from ..messages.escapes import read_escapes
 from .quoting import single_line
 from .truncate import clip_text
 
-_PARSED_AT_ONCE = 500_000  # characters of JSON; parsing them keeps other threads waiting for 5 ms; more is text
+_MAX_JSON = 20_000_000  # characters that are parsed; larger JSON is described as text
+_PARSED_AT_ONCE = 500_000  # characters of JSON; parsing them keeps other threads waiting for 5 ms or so
 _SAMPLE = 200  # lines by which a form is recognized
-_MOST_NAMES = 12  # keys that are named
+_MOST_NAMES = 12  # keys, columns and files that are named
 _NAME = 40  # characters of a name
 _MOST_ERRORS = 3  # lines that report an error and are quoted
 _QUOTED = 160  # characters of such a line
@@ -31,6 +33,7 @@ _STAMP = re.compile(r"\W{0,2}(?:\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d|[A-Z][a-z]{2} +\d
 _MODE = re.compile(r"[-dlrwxs]{10}\s")  # begins a line of `ls -l`
 _BLANK = re.compile(r"\s")
 _NAME_IN_PATH = re.compile(r"[\w.@ -]+")
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
 
 
 def offloaded(text: str, max_chars: int, mark: str, description: str) -> str:
@@ -55,31 +58,37 @@ def describe(text: str) -> str:
     """Return the shape of a text in one line, with the lines in it that report errors."""
     lines = text.split("\n")
     sample = [line for line in islice(lines, _SAMPLE) if line.strip()]
-    form = _json(text) or _log(sample) or _listing(lines, sample)
+    form = _json(text) or _diff(lines, sample) or _table(lines, sample) or _log(sample) or _listing(lines, sample)
     if len(text) <= _PARSED_AT_ONCE and (read := read_escapes(text)) is not text:
         lines = read.split("\n")
     return "; ".join(part for part in (form or "text", _errors(lines)) if part)
 
 
 def _json(text: str) -> str:
-    if text.lstrip()[:1] not in ("{", "["):
+    if text.lstrip()[:1] not in ("{", "[") or len(text) > _MAX_JSON:
         return ""
     try:
-        return f"JSON: {_shape(orjson.loads(text))}" if len(text) <= _PARSED_AT_ONCE else _json_lines(text)
-    except ValueError:
+        value: object = (
+            orjson.loads(text) if len(text) <= _PARSED_AT_ONCE else json.loads(text, object_pairs_hook=_record)
+        )
+    except (ValueError, RecursionError):
         return _json_lines(text)
+    return f"JSON: {_shape(value)}"
+
+
+def _record(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """It is a Python function, so that other threads run while a large text is parsed."""
+    return dict(members)
 
 
 def _json_lines(text: str) -> str:
     lines = [line for line in text.split("\n") if line.strip()]
-    if len(lines) < 2 or max(map(len, lines[:5])) > _PARSED_AT_ONCE:
-        return ""
     try:
         first = [orjson.loads(line) for line in lines[:5]]
     except ValueError:
         return ""
     rows: Sequence[object] = first
-    if not all(isinstance(row, dict) for row in rows):
+    if len(lines) < 2 or not all(isinstance(row, dict) for row in rows):
         return ""
     return f"JSON lines: {len(lines):,} objects with {_names(cast('Mapping[str, Any]', first[0]))}"
 
@@ -90,10 +99,12 @@ def _shape(value: object) -> str:
         lists = [f"{single_line(key)[:_NAME]}: {len(one):,} items" for key, one in members.items() if _is_list(one)]
         more = f" ({', '.join(lists[:_MOST_NAMES])})" if lists else ""
         return f"an object with {_names(members)}{more}"
-    items = cast("list[object]", value)
-    if items and isinstance(items[0], dict):
-        return f"a list of {len(items):,} objects with {_names(cast('dict[str, Any]', items[0]))}"
-    return f"a list of {len(items):,} items"
+    if isinstance(value, list):
+        items = cast("list[object]", value)
+        if items and isinstance(items[0], dict):
+            return f"a list of {len(items):,} objects with {_names(cast('dict[str, Any]', items[0]))}"
+        return f"a list of {len(items):,} items"
+    return "a single value"
 
 
 def _is_list(value: object) -> bool:
@@ -104,6 +115,27 @@ def _names(members: Mapping[str, Any]) -> str:
     names = [single_line(str(name))[:_NAME] for name in islice(members, _MOST_NAMES)]
     more = f" and {len(members) - len(names):,} more" if len(members) > len(names) else ""
     return f"keys {', '.join(names)}{more}"
+
+
+def _diff(lines: Sequence[str], sample: Sequence[str]) -> str:
+    if not any(_HUNK.match(line) for line in sample):
+        return ""
+    files = [line[4:].split("\t")[0].removeprefix("b/") for line in lines if line.startswith("+++ ")]
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    named = ", ".join(single_line(name)[:_NAME] for name in files[:_MOST_NAMES])
+    return f"a diff of {len(files):,} files ({named}), {added:,} lines added, {removed:,} removed"
+
+
+def _table(lines: Sequence[str], sample: Sequence[str]) -> str:
+    for separator, name in (("\t", "TSV"), (",", "CSV"), (";", "CSV")):
+        counts = [line.count(separator) for line in sample]
+        if len(sample) > 2 and counts[0] and sum(count == counts[0] for count in counts) >= _SAME * len(counts):
+            columns = [single_line(cell)[:_NAME].strip('"') for cell in sample[0].split(separator)]
+            more = f" and {len(columns) - _MOST_NAMES:,} more" if len(columns) > _MOST_NAMES else ""
+            rows = sum(1 for line in lines if line.strip()) - 1
+            return f"{name}: {rows:,} rows, columns {', '.join(columns[:_MOST_NAMES])}{more}"
+    return ""
 
 
 def _log(sample: Sequence[str]) -> str:

@@ -18,6 +18,7 @@ from amplifier_context_core.rendering.summaries import Summaries
 from tests.core.drafts import GIANT, fixes, transcript, valid
 from tests.managers import ask, feed, new_manager
 from tests.messages import Message, call, result, size, user, work
+from tests.threads import longest_wait_beside
 
 
 def test_an_output_larger_than_its_share_is_clipped_with_its_mark() -> None:
@@ -269,6 +270,14 @@ def test_a_file_within_json_stays_json_with_all_that_stands_beside_it() -> None:
 RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
 LOG = [f"2026-11-22T10:00:{number % 60:02} INFO step {number}" for number in range(900)]
 LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"
+DIFF = """diff --git a/src/a.py b/src/a.py
+--- a/src/a.py
++++ b/src/a.py
+@@ -1,3 +1,4 @@
+ import os
++import re
+-import sys
+"""
 
 
 @pytest.mark.parametrize(
@@ -277,6 +286,9 @@ LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"
         (json.dumps(RECORDS), "JSON: a list of 500 objects with keys id, name, state"),
         (json.dumps({"total": 2, "rows": RECORDS}), "JSON: an object with keys total, rows (rows: 500 items)"),
         ("\n".join(map(json.dumps, RECORDS)), "JSON lines: 500 objects with keys id, name, state"),
+        ("id,name\n" + "\n".join(f"{n},x" for n in range(70)), "CSV: 70 rows, columns id, name"),
+        ("id\tname\n" + "\n".join(f"{n}\tx" for n in range(70)), "TSV: 70 rows, columns id, name"),
+        (DIFF, "a diff of 1 files (src/a.py), 1 lines added, 1 removed"),
         ("\n".join(LOG), 'a log; 1 lines report errors: line 413 "2026-11-22T10:00:52 ERROR cannot open /var/'),
         (
             json.dumps({"stdout": "\n".join(LOG), "returncode": 0}),
@@ -289,8 +301,6 @@ LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"
         ('"a string of JSON"', "text"),
         ("Words, and more words. No form at all!", "text"),
         ("[not json", "text"),
-        (json.dumps(RECORDS * 30), "text"),
-        ("\n".join(map(json.dumps, RECORDS * 30)), "JSON lines: 15,000 objects with keys id, name, state"),
     ],
     ids=lambda value: str(value)[:20],
 )
@@ -342,3 +352,8 @@ NO_PATHS = ["a file/test.py", "src!/a file/test.py", "src/a file/te!st.py", "src
 @pytest.mark.parametrize("line", [*PATHS, "-rw-r--r-- 1 root root 12 Nov 22 10:00 a!.py", *NO_PATHS])
 def test_a_line_of_a_listing_is_a_path_whose_last_names_are_plain(line: str) -> None:
     assert describe("\n".join([line] * 4)) == ("text" if line in NO_PATHS else "a listing of 4 entries")
+
+
+def test_other_threads_run_while_a_large_text_is_described() -> None:
+    text = json.dumps([{"id": number, "name": "a longer value"} for number in range(100_000)])
+    assert longest_wait_beside(lambda: describe(text)) < 0.4
