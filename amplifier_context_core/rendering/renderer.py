@@ -296,8 +296,7 @@ class Renderer:
     def _orphan(self, entry: Entry, result: Result) -> RenderedMessage:
         content = self._content(result.content, "tool")
         of = f" of {single_line(result.name)[:80]}" if result.name else ""
-        is_apart = entry.human or len(entry.answered_ids) > 1
-        apart = "apart from its call" if is_apart else "whose call is not part of this conversation"
+        apart = "apart from its call" if entry.human else "whose call is not part of this conversation"
         return self._quoted(entry, f"A tool result{of} {apart}", content)
 
     def _wire_id(self, entry: Entry, index: int, call_id: str) -> str:

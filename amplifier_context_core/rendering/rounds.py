@@ -6,8 +6,7 @@ message. Strategies get rounds, never a flat list, so no strategy can separate a
 Pairing is by position, then id: a result answers the newest unanswered call of that id, because real sessions reuse
 ids. A result without such a call is an orphan, and a round of its own. A result may come late, with other messages in
 between; it still belongs to the round of its call. But words of a person stay in their place: a message with words of
-a person and a late result is a round of its own, in which the result is an orphan. A message with results of several
-rounds belongs to the newest of them; the other results are orphans in it.
+a person and a late result is a round of its own, in which the result is an orphan.
 """
 
 from __future__ import annotations
@@ -158,27 +157,28 @@ class RoundList:
         return self._rounds
 
     def add(self, entry: Entry) -> int:
-        """Add the next entry to its round; return the index of that round, which is new or changed."""
+        """Add the next entry to its round; return the lowest index of a round that is new or changed."""
+        changed = len(self._rounds)
         is_replaced = 0 < self._last_seq < entry.seq - 1  # seqs are never assigned again
         self._last_seq = entry.seq
-        home, answered = self._home(entry)
-        waiting = _waiting(entry, answered)
-        if answered:
-            self._join(entry, home, answered, waiting)
+        homes = self._homes(entry)
+        waiting = _waiting(entry, homes)
+        if homes:
+            changed = self._join(entry, homes, waiting)
             if is_replaced:
-                self._replaced_at.add(home)
+                self._replaced_at.add(changed)
         else:
             self._rounds.append(Round((entry,), waiting))
         if waiting:
-            self._waiting_at.add(home)
+            self._waiting_at.add(changed)
             for call in waiting:
-                self._open.setdefault(call, []).append(home)
+                self._open.setdefault(call, []).append(changed)
         if entry.human or (entry.role == "user" and is_summary_of_host(text_of(entry.message.get("content")))):
-            self._newest_human = home
+            self._newest_human = changed
         elif entry.role == "assistant":
             self._close_before(max(self._newest_human, len(self._rounds) - _MAX_WAIT))
             self._replaced_at = {index for index in self._replaced_at if index >= len(self._rounds) - _MAX_WAIT}
-        return home
+        return changed
 
     @property
     def closed(self) -> int:
@@ -190,8 +190,7 @@ class RoundList:
         """Number of leading rounds that are complete and have no result that its host may replace again."""
         return min(self._replaced_at | {self.closed})
 
-    def _home(self, entry: Entry) -> tuple[int, list[str]]:
-        """Return the index of the entry's round, and which of its open calls the entry answers: none of a new round."""
+    def _homes(self, entry: Entry) -> list[tuple[int, str]]:
         homes: list[tuple[int, str]] = []
         for call in entry.answered_ids:
             waiting = self._open.get(call)
@@ -200,29 +199,73 @@ class RoundList:
                 if not waiting:
                     del self._open[call]
         shown = [home for home in homes if not is_left_out(self._rounds[home[0]].head.message)]
+        if entry.human:
+            return self._on_time(shown)
         # A message that answers only calls which views leave out is left out with them. Any other is in no round of
         # such a call, which stays without a result.
-        if entry.human or shown or len(homes) < len(entry.answered_ids):
-            homes = shown
-        newest = max((index for index, _ in homes), default=len(self._rounds))
-        is_late = any(one.is_human or one.head.role == "assistant" for one in self._rounds[newest + 1 :])
-        if entry.human and is_late:
-            return len(self._rounds), []
-        return newest, [call for index, call in homes if index == newest]
+        return shown if shown or len(homes) < len(entry.answered_ids) else homes
 
-    def _join(self, entry: Entry, home: int, answered: Sequence[str], waiting: Sequence[str]) -> None:
-        growing = self._growing.get(home)
+    def _on_time(self, homes: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return the homes that no message of a person or an assistant follows, except in other homes."""
+        indices = {index for index, _ in homes}
+        for index in range(len(self._rounds) - 1, min(indices, default=len(self._rounds)), -1):
+            later = self._rounds[index]
+            if index not in indices and (later.is_human or later.head.role == "assistant"):
+                return [home for home in homes if home[0] > index]
+        return homes
+
+    def _join(self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...]) -> int:
+        indices = sorted({index for index, _ in homes})
+        if len(indices) > 1:
+            return self._merge(entry, homes, waiting, indices)
+        (target,) = indices
+        growing = self._growing.get(target)
         if growing is None:
-            round_ = self._rounds[home]
+            round_ = self._rounds[target]
             growing = _Growing(list(round_.entries), list(round_.unanswered), open=len(round_.unanswered))
-            self._growing[home] = growing
+            self._growing[target] = growing
         growing.entries.append(entry)
         growing.waiting.extend(waiting)
-        growing.answered.update(answered)
-        growing.open += len(waiting) - len(answered)
+        growing.answered.update(call for _, call in homes)
+        growing.open += len(waiting) - len(homes)
         if not growing.open:
-            self._waiting_at.discard(home)
-            self._rounds[home] = self._growing.pop(home).made()
+            self._waiting_at.discard(target)
+            self._rounds[target] = self._growing.pop(target).made()
+        return target
+
+    def _merge(
+        self, entry: Entry, homes: list[tuple[int, str]], waiting: tuple[str, ...], indices: Sequence[int]
+    ) -> int:
+        """One message may answer calls of several rounds (Anthropic's form)."""
+        rounds = self.rounds
+        answered: dict[int, Counter[str]] = {index: Counter() for index in indices}
+        for index, call in homes:
+            answered[index][call] += 1
+        target = indices[0]
+        members = [member for index in indices for member in rounds[index].entries]
+        left_open = [call for index in indices for call in _without(rounds[index].unanswered, answered[index])]
+        rounds[target] = Round((*members, entry), (*left_open, *waiting))
+        self._drop(indices[1:], target)
+        if not rounds[target].unanswered:
+            self._waiting_at.discard(target)
+        return target
+
+    def _drop(self, merged: Sequence[int], target: int) -> None:
+        """Remove merged rounds from the list, and move the later rounds up."""
+        moved: dict[int, int] = {}
+        kept: list[Round] = []
+        gone = frozenset(merged)
+        for index in range(merged[0], len(self._rounds)):
+            moved[index] = target if index in gone else merged[0] + len(kept)
+            if index not in gone:
+                kept.append(self._rounds[index])
+        self._rounds[merged[0] :] = kept
+        for waiting in self._open.values():
+            waiting[:] = sorted(moved.get(index, index) for index in waiting)
+        self._waiting_at = {moved.get(index, index) for index in self._waiting_at}
+        self._replaced_at = {moved.get(index, index) for index in self._replaced_at}
+        self._newest_human = moved.get(self._newest_human, self._newest_human)
+        self._closed_before = moved.get(self._closed_before, self._closed_before)
 
     def _close_before(self, before: int) -> None:
         """Stop waiting for results of rounds before this index, so that a compaction may cover them."""
@@ -231,12 +274,12 @@ class RoundList:
             self._closed_before = before
 
 
-def _waiting(entry: Entry, answered: Iterable[str]) -> tuple[str, ...]:
+def _waiting(entry: Entry, homes: list[tuple[int, str]]) -> tuple[str, ...]:
     """Return the calls that an assistant's message makes and does not answer itself."""
     if not entry.call_ids or entry.role != "assistant":
         return ()
     own = Counter(entry.answered_ids)
-    own.subtract(answered)
+    own.subtract(call for _, call in homes)
     return _without(entry.call_ids, own)
 
 

@@ -182,13 +182,16 @@ def answers(*ids: str, text: str | None = None) -> Message:
     return user([*blocks, block(text)] if text else blocks)
 
 
-def test_a_message_with_the_results_of_several_rounds_belongs_to_the_newest() -> None:
-    assert marks(rounds(user(), call("a"), call("b"), NOTE, answers("a", "b", text="?"))) == [[1], [2], [3, 5], [4]]
-    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
+def test_one_message_with_the_results_of_several_rounds_makes_them_one() -> None:
+    assert marks(rounds(user(), call("a"), call("b"), says(), answers("a", "b"))) == [[1], [2, 3, 5], [4]]
+    found = rounds(user(), call("a"), call("b"), call("c"), says("waiting"), answers("a", "b", "c"), says())
+    assert marks(found) == [[1], [2, 3, 4, 6], [5], [7]]
+    assert found[1].unanswered == ()
     found = rounds(user(), call("a", "x"), says(), call("b"), call("c"), answers("a", "b"), result("c"), result("x"))
-    assert marks(found) == [[1], [2, 8], [3], [4, 6], [5, 7]]
-    assert [round_.unanswered for round_ in found] == [(), ("a",), (), (), ()]
-    assert "apart from its call" in str(valid(call("a"), call("b"), answers("a", "b"))[-1])
+    assert marks(found) == [[1], [2, 4, 6, 8], [3], [5, 7]]
+    assert all(not round_.unanswered for round_ in found)
+    assert marks(rounds(user(), call("a"), answers("a", text="And?"))) == [[1], [2, 3]]
+    assert marks(rounds(user(), call("a"), call("b"), NOTE, answers("a", "b", text="?"))) == [[1], [2, 3, 5], [4]]
 
 
 NOTE = user("note", metadata={"source": "hook"})
