@@ -6,7 +6,6 @@ is made, or while items are evicted for it, leaves the queue as it was.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Iterable, Sequence
 from operator import index
 from types import EllipsisType
@@ -14,12 +13,11 @@ from typing import Any, Self
 
 from typing_extensions import TypeVar
 
-from .hooks import ContextQueueHook, Hook, HookFunction, HookPoint, HookRegistry
+from .hooks import ContextQueueHook, HookFunction, HookPoint
 from .item import ContextItem, payload_text
 from .item_holder import ItemHolder
 
 T = TypeVar("T", default=Any)
-_ARGUMENTS = 3  # of an AFTER_APPEND hook that takes the queue as well
 
 
 class ContextQueue(ItemHolder[T]):
@@ -91,9 +89,7 @@ class ContextQueue(ItemHolder[T]):
             self._undo(appended, evicted)
             raise
         after = self.items
-        for hook in HookRegistry.matching(self.hooks, ContextQueueHook.AFTER_APPEND, self.tags):
-            arguments = (list(incoming), list(after))
-            await (hook(self, *arguments) if _takes_queue(hook) else hook(*arguments))
+        await self._fire(ContextQueueHook.AFTER_APPEND, lambda: (self, list(incoming), list(after)))
 
     def branch(
         self, limit: int | EllipsisType | None = None, hooks: Sequence[HookFunction] | EllipsisType | None = ...
@@ -117,20 +113,3 @@ def _checked(items: Iterable[ContextItem[T]]) -> list[ContextItem[T]]:
         if not isinstance(item, ContextItem):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may be untyped
             raise TypeError(f"a ContextQueue takes ContextItem only, got {type(item).__name__}")
     return found
-
-
-def _takes_queue(hook: HookFunction) -> bool:
-    """True if an AFTER_APPEND hook takes the queue before the items: three positional arguments, not two.
-
-    Arguments with a default or a fixed value do not count.
-    """
-    function, fixed = (hook.fn, hook.fixed) if isinstance(hook, Hook) else (hook, {})
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a function in C has none
-        return True
-    if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters):
-        return True
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    needed = [one for one in parameters if one.kind in by_place and one.default is one.empty and one.name not in fixed]
-    return len(needed) >= _ARGUMENTS

@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..futures import in_thread
 from .context_pool import ContextPool
 from .context_queue import ContextQueue
-from .injection import Injectable, active, annotated, injected, offering, requested, unchanged
+from .injection import Injectable, active, annotated, requested, unchanged
 from .item import KEPT, ContextItem, label_of
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
         log_no_session()
     pool = next((cast("ContextPool[Any]", one) for one in offered if isinstance(one, ContextPool)), None)
     queue = next((cast("ContextQueue[Any]", one) for one in offered if isinstance(one, ContextQueue)), None)
-    with offering(*offered):  # for the hooks that run
-        return await keep_item(cast("ContextItem[Any]", result), pool, queue)
+    return await keep_item(cast("ContextItem[Any]", result), pool, queue)
 
 
 @cache
@@ -120,7 +119,10 @@ class FunctionTool:
         given = {self._names[field]: getattr(checked, field) for field in checked.model_fields_set} | explicit
         # What the function opens, closes or outlives changes neither where its items go nor what the next call gets.
         offered = active()
-        given |= injected(self._function, (), given, offered)
+        passed = {*given, *getattr(self._function, "keywords", ())}  # of a `functools.partial`
+        for name, kind in self._injectable.items():
+            if name not in passed and (found := [one for one in offered if isinstance(one, kind)]):
+                given[name] = found[0]
         with unchanged():
             result = await self._call(given, offered)
         return result if isinstance(result, ToolResult) else ToolResult(success=True, output=result)

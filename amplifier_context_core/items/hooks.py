@@ -10,17 +10,11 @@ These hooks are of the objects alone: plug-ins are in `plugins.py`, and events o
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from functools import partial
-from typing import Any, ClassVar, Protocol, TypeAlias, cast, overload
+from typing import Any, ClassVar, TypeAlias, cast
 
 from ..errors import UnregisteredHookError
-from ..locks import CrossLoopLock
-from .injection import active, injected
-
-log = logging.getLogger(__name__)
 
 HookFunction: TypeAlias = Callable[..., Awaitable[object]]
 
@@ -52,23 +46,15 @@ class Hook:
     Args:
         function: awaited for each event.
         type: the event, or several.
-        lock: run one call at a time. Such a hook must not change the object that called it.
         tags: of a global hook: the object must have one of them; None for every object.
-        fixed: keyword arguments of every call. A lambda among them is called each time, and its value is passed.
 
     Raises:
-        TypeError: the function is not async, or does not take one of the fixed arguments.
+        TypeError: the function is not async.
         ValueError: there is no event.
     """
 
     def __init__(
-        self,
-        function: HookFunction,
-        type: HookType | Iterable[HookType],
-        *,
-        lock: bool = False,
-        tags: Collection[str] | None = None,
-        fixed: Mapping[str, Any] | None = None,
+        self, function: HookFunction, type: HookType | Iterable[HookType], *, tags: Collection[str] | None = None
     ) -> None:
         types = (type,) if isinstance(type, Enum) else tuple(type)
         if not types:
@@ -77,31 +63,15 @@ class Hook:
         self.__doc__ = function.__doc__
         if not any(map(inspect.iscoroutinefunction, (function, getattr(function, "__call__", None)))):  # noqa: B004
             raise TypeError(f"hook {self.__name__!r} must be an async function")
-        self.fixed = dict(fixed or {})
-        parameters = inspect.signature(function).parameters
-        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-        unknown = [] if takes_any else sorted(set(self.fixed) - set(parameters))
-        if unknown:
-            raise TypeError(f"hook {self.__name__!r} does not take {', '.join(unknown)}")
         self.type: HookType | tuple[HookType, ...] = types[0] if len(types) == 1 else types
         self.fn = function
         self.tags = None if tags is None else tags_of(tags)
-        self.lock = CrossLoopLock() if lock else None
 
     def __repr__(self) -> str:
         return f"Hook({self.__name__!r})"
 
-    async def __call__(self, *args: Any, **given: Any) -> object:
-        """Pass the fixed arguments, and what annotations ask for."""
-        for name in self.fixed.keys() & given.keys():
-            log.warning("hook %s: the fixed argument %r is replaced by the caller's", self.__name__, name)
-        fixed = {name: value() if _is_lambda(value) else value for name, value in self.fixed.items()}
-        named = {**fixed, **given}
-        named = {**injected(self.fn, args, named, active()), **named}
-        if self.lock is None:
-            return await self.fn(*args, **named)
-        async with self.lock.hold():
-            return await self.fn(*args, **named)
+    async def __call__(self, *args: Any) -> object:
+        return await self.fn(*args)
 
 
 class HookRegistry:
@@ -147,75 +117,50 @@ class HookRegistry:
         return [one for one in cls._global if is_for(one, type) and (one.tags is None or not one.tags.isdisjoint(tags))]
 
     @classmethod
-    def get_by_type(cls, hooks: Iterable[HookFunction], type: HookType) -> list[HookFunction]:
-        return [one for one in hooks if is_for(one, type)]
-
-    @classmethod
     def matching(cls, hooks: Iterable[HookFunction], type: HookType, tags: Collection[str] = ()) -> list[HookFunction]:
         """Return hooks of the object, then global ones, each once."""
         found: dict[int, HookFunction] = {}
-        for one in (*cls.get_by_type(hooks, type), *cls.get_global_by_type(type, tags)):
+        for one in (*(one for one in hooks if is_for(one, type)), *cls.get_global_by_type(type, tags)):
             found.setdefault(id(one), one)
         return list(found.values())
 
     @classmethod
-    async def fire(
-        cls, hooks: Iterable[HookFunction], type: HookType, *args: Any, tags: Collection[str] = (), **named: Any
-    ) -> None:
-        for one in cls.matching(hooks, type, tags):
-            await one(*args, **named)
-
-    @classmethod
-    def wrap(cls, function: HookFunction, type: HookType | Iterable[HookType], **options: Any) -> Hook:
-        """Return a function as a registered hook (`options` as for `Hook`); a hook of exactly these types as it is.
+    def wrap(
+        cls, function: HookFunction, type: HookType | Iterable[HookType], *, tags: Collection[str] | None = None
+    ) -> Hook:
+        """Return a function as a registered hook; a hook of exactly these types as it is.
 
         Raises:
-            TypeError: the function is not async, or does not take one of the fixed arguments.
+            TypeError: the function is not async.
             ValueError: there is no event, or another hook has the name of the function.
         """
-        made = Hook(_function_of(function), type, **options)
-        if isinstance(function, Hook) and _types_of(function) == _types_of(made) and not any(options.values()):
+        made = Hook(_function_of(function), type, tags=tags)
+        if isinstance(function, Hook) and _types_of(function) == _types_of(made) and not tags:
             return function
         cls.register(made)
         return made
 
 
-def hook(
-    type: HookType | Sequence[HookType], *, lock: bool = False, tags: Collection[str] | None = None, **fixed: Any
-) -> Callable[[HookFunction], Hook]:
-    """Make an async function a hook for every object, or for those that share a tag; see `HookRegistry.wrap`.
-
-    The arguments are those of `Hook`.
-    """
+def hook(type: HookType | Sequence[HookType], *, tags: Collection[str] | None = None) -> Callable[[HookFunction], Hook]:
+    """Make an async function a hook for every object, or for those that share a tag; see `HookRegistry.wrap`."""
 
     def decorate(function: HookFunction) -> Hook:
-        made = HookRegistry.wrap(function, type, lock=lock, tags=tags, fixed=fixed)
+        made = HookRegistry.wrap(function, type, tags=tags)
         HookRegistry.register_global(made)
         return made
 
     return decorate
 
 
-class Attach(Protocol):
-    """Adds a function to the hooks of one object."""
-
-    @overload
-    def __call__(self, function: HookFunction, /) -> Hook: ...
-    @overload
-    def __call__(self, /, *, lock: bool = False, **fixed: Any) -> Callable[[HookFunction], Hook]: ...
-
-
 class HookPoint:
-    """An attribute of a class: the decorator that adds hooks for one event to an object, bare or with arguments."""
+    """An attribute of a class: the decorator that adds hooks for one event to an object."""
 
     def __init__(self, type: HookType) -> None:
         self._type: HookType = type
 
-    def __get__(self, instance: Any, owner: object = None) -> Attach:
-        def attach(function: HookFunction | None = None, /, *, lock: bool = False, **fixed: Any) -> Any:
-            if function is None:
-                return partial(attach, lock=lock, **fixed)
-            made = HookRegistry.wrap(function, self._type, lock=lock, fixed=fixed)
+    def __get__(self, instance: Any, owner: object = None) -> Callable[[HookFunction], Hook]:
+        def attach(function: HookFunction) -> Hook:
+            made = HookRegistry.wrap(function, self._type)
             if not any(one is made for one in instance.hooks):
                 instance.hooks.append(made)
             return made
@@ -280,7 +225,3 @@ def _types_of(hook: HookFunction) -> tuple[HookType, ...]:
 
 def _function_of(hook: HookFunction) -> HookFunction:
     return hook.fn if isinstance(hook, Hook) else hook
-
-
-def _is_lambda(value: object) -> bool:
-    return callable(value) and getattr(value, "__name__", "") == "<lambda>"

@@ -6,14 +6,12 @@ passes always wins. Outside a session nothing is injected. A function whose anno
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from itertools import takewhile
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
@@ -26,11 +24,11 @@ class Offer:
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
-        self.task: Callable[[], object | None] = lambda: None  # returns the task that made the offer last
+        self.outer: Callable[[], Offer | None] = _nothing  # returns what was offered before, unless it was collected
 
 
-# The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
-_offers: ContextVar[tuple[Callable[[], Offer | None], ...]] = ContextVar("amplifier_context_offers", default=())
+# The offer of the session or block that this task runs. Those around it are not kept alive.
+_innermost: ContextVar[Offer | None] = ContextVar("amplifier_context_offer", default=None)
 
 
 def activate(offer: Offer) -> None:
@@ -38,57 +36,53 @@ def activate(offer: Offer) -> None:
 
     Sessions that began inside this one end with that.
     """
-    task = _current_task()
-    offer.task = weakref.ref(task) if task else lambda: None
-    outer = takewhile(lambda one: one() is not offer, _present())
-    _offers.set((*outer, weakref.ref(offer)))
+    around = outer = _innermost.get()
+    while around is not None and around is not offer:
+        around = around.outer()
+    if outer is not None and around is None:
+        offer.outer = weakref.ref(outer)
+    _innermost.set(offer)
 
 
 def withdraw(offer: Offer) -> None:
-    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before.
+    """Offer this no more. If it is what this task was offered last, the task gets what was offered before.
 
     Any other task is part of a session that is closed, and must not get what belongs to the session around it.
     """
     offer.offered = ()
-    _offers.set(_present())
+    left = _innermost.get()
+    if left is offer:
+        while left is not None and not left.offered:
+            left = left.outer()
+        _innermost.set(left)
 
 
 @contextmanager
 def unchanged() -> Generator[None]:
     """Offer in this block what was offered before, and again after it, whatever sessions the block runs."""
-    token = _offers.set(_offers.get())
+    token = _innermost.set(_innermost.get())
     try:
         yield
     finally:
-        _offers.reset(token)
+        _innermost.reset(token)
 
 
 @contextmanager
 def offering(*offered: Injectable) -> Generator[None]:
     """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
-    offer = Offer(*offered)
     with unchanged():
-        _offers.set((*_offers.get(), lambda: offer))
+        _innermost.set(Offer(*offered))
         yield
 
 
 def active() -> tuple[Injectable, ...]:
     """Nothing is offered outside a session."""
-    offer = present[-1]() if (present := _present()) else None
+    offer = _innermost.get()
     return offer.offered if offer else ()
 
 
-def _present() -> tuple[Callable[[], Offer | None], ...]:
-    """Leave out what is withdrawn, in the task that offered it, and sessions that were collected."""
-    task = _current_task() or _offers  # in a thread without a loop no task is that of an offer
-    return tuple(one for one in _offers.get() if (offer := one()) and (offer.offered or offer.task() is not task))
-
-
-def _current_task() -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # a thread without an event loop
-        return None
+def _nothing() -> None:
+    return None
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:
@@ -99,24 +93,6 @@ def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]
     except Exception:  # noqa: BLE001 - annotations run other people's code; unresolvable ones ask for nothing
         return {}
     return {name: wanted for name, hint in hints.items() if name in parameters and (wanted := _wanted(hint))}
-
-
-def injected(
-    function: Callable[..., object],
-    positional: Sequence[object],
-    given: Mapping[str, object],
-    offered: Sequence[Injectable],
-) -> dict[str, Injectable]:
-    """Return the arguments to add to a call with these positional and keyword arguments, of what is offered."""
-    wanted: Mapping[str, type[Injectable]] = requested(function) if offered else {}
-    if not wanted:
-        return {}
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [one.name for one in inspect.signature(function).parameters.values() if one.kind in by_place]
-    bound = getattr(function, "keywords", {})  # of a `functools.partial`
-    passed = {*names[: len(positional)], *given, *bound}
-    found = {name: next((one for one in offered if isinstance(one, kind)), None) for name, kind in wanted.items()}
-    return {name: one for name, one in found.items() if one is not None and name not in passed}
 
 
 def annotated(function: Callable[..., object]) -> Any:

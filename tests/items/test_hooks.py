@@ -1,7 +1,5 @@
 """Hooks of queues and pools: where they come from, in which order they run, what they get."""
 
-import asyncio
-import logging
 from typing import Any
 
 import pytest
@@ -31,17 +29,12 @@ def noting(name: str, calls: Any = None) -> Any:
 
 
 # -- decorators --------------------------------------------------------------------------------------------------------
-async def test_a_decorator_returns_the_hook_bare_or_with_arguments_and_attaches_it_once() -> None:
+async def test_a_decorator_returns_the_hook_and_attaches_it_once() -> None:
     queue = ContextQueue(1)
-    bare = queue.before_append(noting("bare"))
-
-    @queue.before_append(lock=True, label="x")
-    async def with_arguments(*arguments: Any, label: str) -> None: ...
-
-    queue.before_append(bare)
-    assert queue.hooks == [bare, with_arguments]
-    assert HookRegistry.get("bare") is bare
-    assert (bare.lock is None, with_arguments.lock is None) == (True, False)
+    attached = queue.before_append(noting("attached"))
+    assert queue.before_append(attached) is attached
+    assert queue.hooks == [attached]
+    assert HookRegistry.get("attached") is attached
 
 
 def test_what_can_be_no_hook_is_refused_and_not_registered_and_a_name_is_of_one_hook() -> None:
@@ -52,8 +45,6 @@ def test_what_can_be_no_hook_is_refused_and_not_registered_and_a_name_is_of_one_
         HookRegistry.get("<lambda>")
     with pytest.raises(ValueError, match="at least one type"):
         hook([])(noting("none"))
-    with pytest.raises(TypeError, match="'noted' does not take label"):
-        hook(ContextQueueHook.AFTER_CLEAR, label="x")(noting("noted"))
     first = cleared(noting("named"))
     HookRegistry.register(first)  # once more: nothing changes
     with pytest.raises(ValueError, match="'named' is already registered"):
@@ -87,38 +78,3 @@ async def test_a_global_hook_runs_for_its_event_and_for_objects_that_share_one_o
     calls.clear()
     await ContextPool(tags=["b"]).clear()  # an event of the same name
     assert calls == []
-
-
-# -- arguments ---------------------------------------------------------------------------------------------------------
-async def test_fixed_arguments_are_passed_lambdas_among_them_are_called_each_time_and_the_calls_own_win(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    numbers = iter(range(9))
-    calls: list[Any] = []
-    queue = ContextQueue(1)
-
-    @queue.after_clear(label="x", number=lambda: next(numbers), made=int)
-    async def noted(queue: object, label: str, number: int, made: type) -> None:
-        calls.append((label, number, made))
-
-    await queue.clear()
-    await queue.clear()
-    with caplog.at_level(logging.WARNING):
-        await noted(queue, label="given")
-    assert calls == [("x", 0, int), ("x", 1, int), ("given", 2, int)]
-    assert "'label'" in caplog.text
-
-
-async def test_a_locked_hook_runs_one_call_at_a_time() -> None:
-    running, most = 0, 0
-
-    @hook(ContextQueueHook.AFTER_CLEAR, lock=True)
-    async def slow(queue: object) -> None:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-
-    await asyncio.gather(*(ContextQueue(1).clear() for _ in range(5)))
-    assert most == 1

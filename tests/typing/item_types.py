@@ -52,7 +52,7 @@ def decorators() -> None:
     async def bare(queue: ContextQueue, incoming: list[ContextItem], current: list[ContextItem]) -> None: ...
 
     assert_type(bare, Hook)
-    assert_type(queue.after_append(lock=True), Callable[[HookFunction], Hook])
+    assert_type(queue.after_append, Callable[[HookFunction], Hook])
 
     @hook(ContextQueueHook.ON_EVICT, tags={"t"})
     async def everywhere(queue: ContextQueue, item: ContextItem) -> None: ...
