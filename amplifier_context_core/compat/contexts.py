@@ -22,8 +22,8 @@ from ..messages.parsing import Message as RawMessage
 from ..messages.parsing import MessageInfo
 from ..messages.timestamps import timestamp_of, utc_now
 from ..messages.tokens import TokenCounter, approx_token_counter, measure
+from ..messages.usage import response_of
 from ..stores import MemoryStore, Searchable, Store
-from ..transcript.provenance import response_of
 from ..transcript.search import ScanIndex
 from ..transcript.transcript import Snapshot, Transcript
 from .blocks import prefixed_error

@@ -19,13 +19,12 @@ from ..locks import CrossLoopLock
 from ..messages.parsing import Message, ParsedMessage, parse_message
 from ..messages.timestamps import timestamp_of, utc_now, with_timestamp
 from ..messages.tokens import TokenCounter, measure
-from ..messages.usage import Response
+from ..messages.usage import Response, response_of
 from ..plugins import Observers
 from ..stores import Extent, Store
 from ..transcript.alignment import Order
 from ..transcript.entry import Entry
 from ..transcript.matching import ReplayDetector, alignment_of
-from ..transcript.provenance import response_of
 from ..transcript.returned_views import HandedViews
 from ..transcript.transcript import Snapshot, Transcript, common_prefix_length, copy_entry
 from .append_queue import AppendQueue, PendingAppend

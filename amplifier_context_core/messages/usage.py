@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 from typing import cast
 
-from .parsing import text_of
+from .parsing import Message, metadata_of, text_of
 
 COMPACTION_PURPOSE = "context-compaction"  # `metadata["purpose"]` of requests for a summary; hosts label calls by it
+# Keys in which loops and providers state where a message came from.
+_MODEL, _PROVIDER = ("model", "model_id"), ("provider", "provider_id")
+_FINISH, _ERROR, _USAGE = ("finish_reason", "stop_reason"), ("error",), "usage"
 _MOST_TOKENS = 100_000_000  # of one response; a larger figure is nonsense
 _MOST_DOLLARS = 1_000_000  # of one response
 _MOST_DIGITS = 40  # characters of an amount
@@ -36,6 +39,28 @@ class Response:
     error: str | None = None
     # Hash of the request that it answers, in hexadecimal; None unless its thinking may be bound to that.
     prefix: str | None = None
+
+
+def response_of(message: Message, reported: Response | None) -> Response | None:
+    """Return what the message states, completed by the last response event."""
+    metadata = metadata_of(message)
+
+    def named(names: tuple[str, ...]) -> str | None:
+        for name in names:
+            for place in (message, metadata):
+                value = place.get(name)
+                if isinstance(value, str) and value:
+                    return value
+        return None
+
+    usage = usage_of(message.get(_USAGE)) or usage_of(metadata.get(_USAGE))
+    stated = Response(named(_MODEL), named(_PROVIDER), usage, named(_FINISH), named(_ERROR))
+    if stated == Response():
+        return reported
+    if reported is None:
+        return stated
+    names = (one.name for one in fields(Response))
+    return Response(*(getattr(stated, name) or getattr(reported, name) for name in names))
 
 
 def measured(usage: Usage) -> int:
