@@ -65,7 +65,6 @@ async def in_thread(work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
 
 
 async def in_thread_if(long: bool, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Run a plain function here, or in a thread if it takes long."""
     return await in_thread(work, *args, **kwargs) if long else work(*args, **kwargs)
 
 

@@ -44,12 +44,10 @@ class CrossLoopLock:
 
     @property
     def is_held(self) -> bool:
-        """True if a task holds the lock whose loop was not closed."""
         holder = self._holder
         return holder is not None and not holder.is_lost
 
     def hold(self) -> Hold:
-        """`async with` acquires the lock and releases it."""
         return Hold(self)
 
     def _take(self, hold: Hold) -> bool:

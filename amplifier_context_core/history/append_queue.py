@@ -65,7 +65,6 @@ class AppendQueue:
         self._start_task(self._write(waiting)).add_done_callback(self._on_writer_end)
 
     async def _write(self, waiting: list[PendingAppend]) -> None:
-        """Commit all that wait when the lock is free."""
         batch: list[PendingAppend] = []
         try:
             async with self._lock.hold():

@@ -117,7 +117,6 @@ class History:
         return await self._stored.find(seq, archived_after=self.cleared_seq)
 
     async def everything(self) -> list[Entry]:
-        """Return the entries of the archive, then those of the history."""
         await self.load()
         return await self._stored.everything()
 

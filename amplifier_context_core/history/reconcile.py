@@ -86,7 +86,6 @@ def reconcile(
 
 
 def _after_change(entries: list[Entry], keep: int, new: Sequence[Entry], by_seq: Mapping[int, Entry]) -> list[Entry]:
-    """Return the entries with a change, if the store made it; else without."""
     if keep == len(entries):  # an append: after a crash the store may hold only its beginning
         return [*entries, *(entry for entry in new if _is_stored(entry, by_seq))]
     return [*entries[:keep], *new] if _was_made(entries[keep:], new, by_seq) else entries

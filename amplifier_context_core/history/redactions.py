@@ -121,14 +121,12 @@ class Redactions:
         return bool(self._by_identity)
 
     async def known(self) -> tuple[Redaction, ...]:
-        """Read them from the store if they are not known yet."""
         if self._read and not self.are_known:
             self.note(await in_thread(redactions_of, await self._read()))
             self.are_known = True
         return self.all()
 
     def all(self) -> tuple[Redaction, ...]:
-        """Return those that were noted."""
         return tuple(self._by_identity.values())
 
     def note(self, redactions: Iterable[Redaction]) -> None:
@@ -211,7 +209,6 @@ class Redactions:
     async def _by_trace(
         self, items: Sequence[ParsedMessage], doubtful: Sequence[tuple[int, list[Redaction]]]
     ) -> dict[int, Redaction]:
-        """Return the messages whose content has the trace of one of their candidates, by index."""
         traced = [(index, some) for index, some in doubtful if any(one.trace for one in some)]
         if len(traced) > _MAX_COMPARED:
             left = len(traced) - _MAX_COMPARED
@@ -251,7 +248,6 @@ def trace_of(text: bytes, salt: bytes, cost: Cost | None = None) -> str:
 
 
 def _traces(entries: Iterable[Entry], salt: bytes) -> dict[int, str]:
-    """Of equal texts one is hashed."""
     texts = {entry.seq: normalized_content(entry.message, entry.call_ids) for entry in entries}
     known = {text: trace_of(text, salt) for text in set(texts.values())}
     return {seq: known[text] for seq, text in texts.items()}

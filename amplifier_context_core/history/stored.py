@@ -98,7 +98,6 @@ class StoredTranscript:
         return await self._with_tokens(list(await self._store.find(self.session_id, seqs)))
 
     async def current_turn(self) -> list[Entry]:
-        """Load the history first if need be."""
         try:
             return self.transcript.current_turn()
         except NotLoaded:

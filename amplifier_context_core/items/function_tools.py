@@ -41,7 +41,6 @@ async def _routed(result: Any, offered: Sequence[Injectable]) -> Any:
 
 @cache
 def log_no_session() -> None:
-    """Once in a process."""
     way_out = "if there is one, it ran in another task: `with items.injection.offering(context.pool, context.queue):`"
     log.warning("an item that a tool returned outside a session is not kept; %s", way_out)
 

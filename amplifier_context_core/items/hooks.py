@@ -107,7 +107,6 @@ class HookRegistry:
 
     @classmethod
     def register_global(cls, hook: Hook) -> None:
-        """Run a hook for every object of its types."""
         if not any(one is hook for one in cls._global):
             cls._global.append(hook)
 

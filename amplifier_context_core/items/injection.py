@@ -86,7 +86,6 @@ def _nothing() -> None:
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:
-    """Return the parameters of a function that ask for something, by name."""
     try:
         hints = get_type_hints(annotated(function))
         parameters = inspect.signature(function).parameters
@@ -104,7 +103,6 @@ def annotated(function: Callable[..., object]) -> Any:
 
 
 def _wanted(hint: object) -> type[Injectable] | None:
-    """Return the class that an annotation asks for, if it is one of ours."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         members = [one for one in get_args(hint) if one is not type(None)]

@@ -41,7 +41,6 @@ def carried_items(message: Message) -> list[dict[str, Any]]:
 
 
 def carried_text(message: Message) -> str:
-    """Return the words in a carrier that are not sealed."""
     items = carried_items(message)
     texts = [item["content"] if isinstance(item.get("content"), str) else _item_text(item) for item in items]
     return "\n\n".join(text for text in texts if text.strip())

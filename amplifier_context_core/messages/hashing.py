@@ -28,7 +28,6 @@ def content_hash(message: Message) -> bytes:
 
 
 def chain_hash(before: bytes, seq: int, content: bytes) -> bytes:
-    """Extend the hash of a run of entries by one entry's seq and content hash."""
     return hashlib.blake2b(before + seq.to_bytes(8, "big") + content, digest_size=16).digest()
 
 

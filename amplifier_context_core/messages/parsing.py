@@ -225,7 +225,6 @@ def json_text(value: object) -> str:
 
 
 def result_text(content: object) -> str:
-    """Return the text of an output, or the JSON of an object."""
     return json_text(cast(object, content)) if isinstance(content, dict) else text_of(content)
 
 
@@ -389,7 +388,6 @@ def _paired(text: str) -> str:
 
 
 def _kinds_of(content: object) -> set[str]:
-    """Return the types of the blocks, which are checked."""
     kinds: set[str] = set()
     if content is None or isinstance(content, str):
         return kinds

@@ -71,7 +71,6 @@ def is_command(text: str) -> bool:
 
 
 def is_skill(text: str) -> bool:
-    """True if a host put the text of a skill into a user's message."""
     return text.lstrip().startswith(_SKILL)
 
 

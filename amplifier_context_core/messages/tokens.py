@@ -307,7 +307,6 @@ async def measure(message: Message, counter: TokenCounter) -> int:
 
 
 def are_large(messages: Iterable[Message]) -> bool:
-    """True if counting or rendering these messages would block an event loop for long."""
     left = _OFF_LOOP
     for message in messages:
         left -= size_of(message, left)

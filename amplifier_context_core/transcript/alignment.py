@@ -118,7 +118,6 @@ def bare_key(message: Message, info: MessageInfo | Entry) -> BareKey:
 
 
 def semantic_metadata(message: Message) -> tuple[tuple[str, str], ...]:
-    """It decides how a message is shown."""
     metadata = metadata_of(message)
     return tuple((name, json_text(metadata[name])) for name in _SEMANTIC_METADATA if metadata.get(name) is not None)
 
@@ -169,7 +168,6 @@ def _pairs(stored: Sequence[Entry], incoming: Sequence[ParsedMessage]) -> list[t
 
 
 def matching_pairs(ours: list[Key], theirs: list[Key]) -> list[tuple[int, int]]:
-    """Return index pairs of equal keys, rising on both sides."""
     start = 0
     while start < len(ours) and start < len(theirs) and ours[start] == theirs[start]:
         start += 1

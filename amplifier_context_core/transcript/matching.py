@@ -135,15 +135,12 @@ class ReplayDetector:
 
     @property
     def is_expected(self) -> bool:
-        """True if messages of the history may be added once more."""
         return self._next is not None
 
     def on_resume(self) -> None:
-        """The whole history may be replayed."""
         self._next, self._begins = 0, True
 
     def on_set_messages(self) -> None:
-        """The list that was made the history may be replayed."""
         self._next = 0
 
     def on_human_message(self) -> None:

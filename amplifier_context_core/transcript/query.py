@@ -97,7 +97,6 @@ class Term:
 
     @property
     def pattern(self) -> str:
-        """Finds the term in its own form."""
         if self.unspaced:
             return r"\s*".join(map(re.escape, self.parts))
         if self.is_inside:

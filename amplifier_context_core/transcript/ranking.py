@@ -210,7 +210,6 @@ Hits = list[tuple[int, int, bool]]  # where, the number of the term, whether in 
 
 
 def finder(terms: Sequence[Term]) -> Callable[[str], Hits]:
-    """Return a function that finds terms in a folded text, in the order of the text."""
     numbers = {root(term.text): number for number, term in enumerate(terms) if term.is_word}
     words = re.compile(forms(numbers))
     others = [(number, re.compile(term.pattern)) for number, term in enumerate(terms) if not term.is_word]

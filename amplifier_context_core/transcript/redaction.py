@@ -134,7 +134,6 @@ def forms_of(text: str) -> frozenset[str]:
 
 
 def holds(value: object, forms: Collection[str]) -> bool:
-    """True if a string in JSON data contains one of these texts."""
     if isinstance(value, str):
         return any(form in value for form in forms)
     if isinstance(value, Mapping):

@@ -186,7 +186,6 @@ class Transcript:
         self._state = (loaded, length, former.revision + 1, gap)
 
     def fill_gap(self, entries: Sequence[Entry]) -> None:
-        """Put all loaded entries into the gap. The rest does not change."""
         loaded, length, revision, gap = self._state
         if len(entries) != len(gap):
             raise ValueError(f"the gap has {len(gap)} places, not {len(entries)}")
@@ -258,7 +257,6 @@ class Transcript:
         self.extend((entry,))
 
     def extend(self, added: Sequence[Entry]) -> None:
-        """Append drafted entries to the history, in their order."""
         entries, length, revision, gap = self._state
         entries.extend(added)
         self._state = (entries, length + len(added), revision, gap)
