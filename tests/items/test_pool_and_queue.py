@@ -1,8 +1,6 @@
 """Items, pools and queues as their documentation describes them; the laws have what holds for all contents."""
 
 import asyncio
-import sys
-from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from typing import Any, cast
 
@@ -16,7 +14,6 @@ from amplifier_context_core.items import (
     ContextQueueHook,
     UnregisteredHookError,
 )
-from amplifier_context_core.items.item import living_items
 
 
 def item(id: str, content: Any = None) -> ContextItem[Any]:
@@ -49,23 +46,6 @@ async def never(*arguments: Any, **more: Any) -> None:
 
 
 never.type = [*ContextPoolHook, *ContextQueueHook]  # type: ignore[attr-defined]
-
-
-# -- an item -----------------------------------------------------------------------------------------------------------
-
-
-def test_living_items_are_listed_while_another_thread_makes_items() -> None:
-    kept = [ContextItem(number) for number in range(1_000)]
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            making = pool.submit(lambda: [len([ContextItem("short-lived") for _ in range(50)]) for _ in range(500)])
-            while not making.done():
-                assert len(living_items()) >= len(kept)
-            making.result()
-    finally:
-        sys.setswitchinterval(interval)
 
 
 # -- what is read of both, and what is refused -------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.items import ContextItem, ContextPool
 from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -20,23 +19,6 @@ from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
 # -- a session ---------------------------------------------------------------------------------------------------------
-
-
-async def test_a_tool_of_a_closed_session_keeps_its_item_in_that_session() -> None:
-    ended = asyncio.Event()
-
-    async def slow(pool: ContextPool) -> ContextItem[str]:
-        await ended.wait()
-        return await fetch("late")
-
-    manager = await asked()
-    child = await asked(new_manager(session_id="child"))
-    late = asyncio.create_task(run(slow))
-    await asyncio.sleep(0)
-    await child.close()
-    ended.set()
-    await late
-    assert ([item.id for item in child.pool], manager.pool.items) == (["late"], [])
 
 
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:

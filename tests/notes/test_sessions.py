@@ -1,6 +1,5 @@
 """Notes in sessions of the kernel: an agent keeps one, fresh sessions of the project begin with it, others do not."""
 
-import asyncio
 import logging
 import sys
 from pathlib import Path
@@ -8,9 +7,7 @@ from typing import Any
 
 import pytest
 from amplifier_core.testing import MockCoordinator
-from click.testing import CliRunner
 
-from amplifier_context_cli.app import main
 from amplifier_context_core import ContextManager
 from amplifier_context_core.errors import ConfigError, StoreError
 from amplifier_context_core.stores import open_store
@@ -128,17 +125,3 @@ async def test_a_session_that_is_a_file_of_its_own_has_its_notes_beside_the_othe
     )
     kept = await Notes(lambda: open_store(f"jsonl:{tmp_path / 'kept'}"), notes_id()).all()
     assert [note.text for note in kept] == [NOTE]
-
-
-@pytest.mark.parametrize("place", ["jsonl"], indirect=True)
-async def test_the_command_finds_a_hosts_notes(place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    work = tmp_path / "work"
-    work.mkdir()
-    coordinator = MockCoordinator()
-    coordinator.register_capability("session.working_dir", str(work))
-    cleanup = await mount(coordinator, {"notes": True})
-    await coordinator.get_capability("context.add_note")(NOTE)
-    await cleanup()
-    shown = await asyncio.to_thread(CliRunner().invoke, main, ["notes", "--project", str(work)])
-    assert NOTE in shown.stdout
