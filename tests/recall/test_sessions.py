@@ -36,8 +36,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(request.param, tmp_path)
 
 
-@pytest.mark.parametrize("is_resumed", [False, True])
-async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(place: Place, is_resumed: bool) -> None:
+async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(place: Place) -> None:
     """The provider refuses a request that is larger than the window, and holds each against the rules of providers."""
     kept = {"module": "context-persistent", "config": {"store": place.url(), "durability": "none"}}
     context = {"module": "context-simple"} if place.backend == "memory" else kept
@@ -56,7 +55,7 @@ async def test_an_agent_finds_a_line_in_an_output_that_its_window_cannot_hold(pl
             return [str(message["content"]) for message in messages if message["role"] == "tool"]
 
     look = (("context_recall", search), ("context_recall", read))
-    if not is_resumed or place.backend == "memory":
+    if place.backend == "memory":
         found = await ask(("dump", {}), *look)
     else:
         await ask(("dump", {}))
