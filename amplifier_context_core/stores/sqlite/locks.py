@@ -36,19 +36,15 @@ class SessionLocks:
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder, self._name = folder, name
         self._held: dict[str, FileLock] = {}
-        self._lost: dict[str, StoreError] = {}  # sessions whose database is gone, until they are opened or released
 
     @property
     def held(self) -> bool:
         return bool(self._held)
 
-    def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        """Lock a session, with `again` even if its database is gone. Return False if it was locked already. Raise
-        `SessionInUse`, or `StoreError` if its database is gone or the file system has no locks.
+    def acquire(self, session_id: str, *, to_delete: bool = False) -> bool:
+        """Lock a session. Return False if it was locked already. Raise `SessionInUse`, or `StoreError` if the file
+        system has no locks.
         """
-        if again:
-            self._lost.pop(session_id, None)
-        self.check_not_lost(session_id)
         if session_id in self._held:
             return False
         for _ in range(_MAX_ATTEMPTS):
@@ -59,7 +55,6 @@ class SessionLocks:
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
 
     def release(self, session_id: str) -> None:
-        self._lost.pop(session_id, None)
         lock = self._held.pop(session_id, None)
         if lock is not None:
             try:
@@ -70,27 +65,12 @@ class SessionLocks:
 
     def release_all(self) -> None:
         """Release all sessions. An error keeps none of them locked."""
-        self._lost.clear()
         while self._held:
             with suppress(OSError):
                 self.release(next(iter(self._held)))
         if self._name is None:
             with suppress(OSError):  # others have sessions open, or there is no folder
                 self._folder.rmdir()
-
-    def lose_all(self, what: str) -> None:
-        """Release all sessions, because the database is gone. They are refused until they are opened or released."""
-        names = [*self._held]
-        self.release_all()
-        for session_id in names:
-            self._lost[session_id] = StoreError(
-                f"session {session_id!r}: another program {what}; restore it if it is needed, then release the session "
-                "and open it again to continue with its present content"
-            )
-
-    def check_not_lost(self, session_id: str) -> None:
-        if session_id in self._lost:
-            raise self._lost[session_id].with_traceback(None)
 
     def holders(self, session_ids: Iterable[str]) -> dict[str, str]:
         try:

@@ -226,13 +226,7 @@ class DatabaseStore(ABC):
                 self._report(engine.reports.pop(0))
 
     async def _exists(self, session_id: str) -> bool:
-        engine = self._engine_of(session_id)
-
-        def work(db: sqlite3.Connection) -> bool:
-            engine.locks.check_not_lost(session_id)
-            return queries.find_session(db, session_id) is not None
-
-        return await self._read(session_id, work)
+        return await self._read(session_id, lambda db: queries.find_session(db, session_id)) is not None
 
     async def _change(self, session_id: str, change: Callable[[sqlite3.Connection], object]) -> None:
         engine = self._engine_of(session_id)
