@@ -8,7 +8,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import socket
 import stat
@@ -17,7 +16,6 @@ from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -25,9 +23,10 @@ from ...errors import SessionInUse, StoreError
 from .schema import make_folder
 
 _MAX_ATTEMPTS = 20
+_TRIES = 5  # 2 ms apart, before a lock counts as held: `_is_locked` has it for a moment
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
-_MAX_BYTES = 4_096  # of the text in the file
+_MAX_CHARS = 500  # of the text in the file
 
 
 class SessionLocks:
@@ -90,8 +89,7 @@ class SessionLocks:
 def lock_holder(path: str) -> str:
     """Return the holder of a lock, by the path of its file; empty if it is free, or there is no file."""
     holder = _read_holder(path)
-    is_held = holder and _may_hold(holder) and (holder.get("host") != socket.gethostname() or _is_locked(path))
-    return _describe(holder) if is_held else ""
+    return holder if holder and _is_locked(path) else ""
 
 
 def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
@@ -102,15 +100,12 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
     # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:
     # two stores of one process are two writers.
     lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(_TRIES):
         try:
             lock.acquire()
             break
         except Timeout:
-            holder = _read_holder(path)
-            if holder and _may_hold(holder):
-                raise SessionInUse(session_id, _describe(holder)) from None
-            time.sleep(0.002)  # it may not have written its name yet, or may be about to remove the file
+            time.sleep(0.002)
         except OSError as problem:
             if problem.errno not in _NO_LOCKS:
                 raise
@@ -119,7 +114,7 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
                 "another one"
             ) from problem
     else:
-        raise SessionInUse(session_id, "another process")
+        raise SessionInUse(session_id, _read_holder(path) or "another process")
     try:
         with suppress(OSError) if to_delete else nullcontext():  # it only names the holder
             _write_holder(path)
@@ -132,41 +127,20 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
 def _write_holder(path: str) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     with open(os.open(path, os.O_WRONLY | os.O_TRUNC | _SAFE_FLAGS), "w") as file:
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, since {since}")
 
 
-def _read_holder(path: str) -> dict[str, Any]:
+def _read_holder(path: str) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
-            holder: object = json.loads(file.read(_MAX_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", holder) if isinstance(holder, dict) else {}
-
-
-def _describe(holder: dict[str, Any]) -> str:
-    since = f", since {holder['since']}" if isinstance(holder.get("since"), str) else ""
-    return f"pid {holder.get('pid')} on {holder.get('host')}{since}"
-
-
-def _may_hold(holder: dict[str, Any]) -> bool:
-    """False if the process that a file names runs no more."""
-    pid = holder.get("pid")
-    if holder.get("host") != socket.gethostname():
-        return True
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it belongs to another user
-        return True
-    return True
+        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), errors="replace") as file:
+            text = file.read(_MAX_CHARS)
+    except OSError:
+        return ""
+    return text if text.isprintable() else ""
 
 
 def _is_locked(path: str) -> bool:
-    """True if the lock is held. Call only if the holder's process runs: a brief shared lock does not disturb it."""
+    """True if the lock is held."""
     try:
         with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
