@@ -6,6 +6,7 @@ error the caller rolls the transaction back.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 import zlib
@@ -30,7 +31,7 @@ from .schema import SEARCH_TABLES, can_index, has_table
 _last_update = 0
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
-WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT value FROM json_each(?5)) ORDER BY id"  # noqa: S608
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
 _SELECT_TO_FORK = (
@@ -83,11 +84,10 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         return
     start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
-        _mark_retained(db, [entry.seq for entry in entries])
         if archive:
-            session.archived += db.execute(
-                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
-            ).rowcount
+            staying = json.dumps([entry.seq for entry in entries])
+            values = (session.number, first_key(session.number), start_key, stop_key, staying)
+            session.archived += db.execute(_ARCHIVE, values).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
         # What the index holds of later entries is not found, and the next search replaces it. What is kept nowhere else
@@ -255,9 +255,3 @@ def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
-
-
-def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
-    db.execute("DELETE FROM temp.staying")
-    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))
