@@ -259,8 +259,7 @@ class _Copy:
             covered = key if table == "entries" else first_key(number)
             if self._new.execute(known, (key,)).fetchone() or decode_entry_row(tuple(columns), "", covered) is None:
                 continue
-            seq, turn, tokens, origin, *rest = columns
-            self._new.execute(insert, (key, number, seq, turn, tokens, origin and origin.decode(), *rest))
+            self._new.execute(insert, (key, number, *columns))
             self._sessions.setdefault(number, (SessionRow(number, ""), False))
 
     # -- sessions ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from .errors import damage_error
 from .schema import SLOT_BITS
 
 ENTRY_COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
-ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
+ENTRY_VALUES = "?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
 
 MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
 
