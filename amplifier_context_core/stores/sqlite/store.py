@@ -156,21 +156,17 @@ class DatabaseStore(ABC):
             return await self._search(session_id, query, limit)
 
     async def _search(self, session_id: str, query: str, limit: int) -> list[int]:
-        def found(db: sqlite3.Connection) -> list[int] | None:
-            from .search import matching_seqs  # here, and in the thread: many sessions are never searched
+        from . import search  # here: many sessions are never searched
 
-            return matching_seqs(db, session_id, query, limit)
+        def found(db: sqlite3.Connection) -> list[int] | None:
+            return search.matching_seqs(db, session_id, query, limit)
 
         def fill(db: sqlite3.Connection) -> bool:
-            from .search import index_next_batch
-
-            return index_next_batch(db, session_id)
+            return search.index_next_batch(db, session_id)
 
         def found_or_scanned(db: sqlite3.Connection) -> list[int]:
-            from .search import scan
-
             seqs = found(db)
-            return scan(db, session_id, query, limit) if seqs is None else seqs
+            return search.scan(db, session_id, query, limit) if seqs is None else seqs
 
         seqs = await self._read(session_id, found)
         if seqs is not None:
