@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
 from .carry_over import carry_over
-from .errors import code_of, damage_error, is_unwritable, store_error
+from .errors import code_of, is_unwritable, store_error
 from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
-    is_truncated,
     keep_log,
     open_database,
     open_to_read,
@@ -111,7 +110,6 @@ class SqliteEngine:
         self._worker = worker or SqliteWorker("sqlite store")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run a function outside any transaction."""
         return await self._run(Task(partial(self._alone, work)))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -186,16 +184,12 @@ class SqliteEngine:
             fill = self.companion.fill if self.companion.holds_one else None
             db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
-            if is_truncated(db, self.path):
-                self.disconnect()
-                raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
                 self._worker.submit(Task(partial(self._alone, partial(erase_now, self.database, self.path))))
             self.companion.on_connect()
         return self._db
 
     def repair(self) -> list[Repair]:
-        """Copy what is readable of the database into a new one, and return what was lost."""
         self.disconnect()
         repairs = repair_database(self.path)
         self.expect_replaced()
