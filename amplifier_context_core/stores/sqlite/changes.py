@@ -43,7 +43,6 @@ _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', 
 
 
 def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
-    """Append entries to a history, or begin one with them."""
     session = find_session(db, session_id) or _create(db, session_id)
     _add(db, session, session_id, entries, session.length)
     _touch(db, session)
@@ -217,7 +216,6 @@ def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
 
 
 def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
-    """Write entries from an index on."""
     key = session.key_of(stop)
     for entry in entries:
         row = encode_entry_row(entry, session_id, key)

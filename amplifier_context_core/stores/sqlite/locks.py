@@ -140,7 +140,6 @@ def _read_holder(path: str) -> str:
 
 
 def _is_locked(path: str) -> bool:
-    """True if the lock is held."""
     try:
         with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -76,7 +76,6 @@ def read(db: sqlite3.Connection, session_id: str, start: int = 0, stop: int | No
 
 
 def archived(db: sqlite3.Connection, session_id: str) -> ReadResult:
-    """Return the archived entries, oldest replacement first."""
     found, session = ReadResult(), find_session(db, session_id)
     if session is not None:
         for row in db.execute(_SELECT_ARCHIVED, (session.number,)):
@@ -86,7 +85,6 @@ def archived(db: sqlite3.Connection, session_id: str) -> ReadResult:
 
 
 def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadResult:
-    """Return the entries with these seqs, in the order of the history."""
     found, session = ReadResult(), find_session(db, session_id)
     if session is not None:
         wanted = [*{seq for seq in seqs if 0 < seq <= session.last_seq}]
