@@ -8,8 +8,6 @@ import os
 import shutil
 import sqlite3
 import tempfile
-import threading
-import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -82,28 +80,6 @@ async def test_durability_sets_the_synchronous_mode(path: Path, durability: str,
     await store._engine.write(lambda db: seen.append(db.execute("PRAGMA synchronous").fetchone()))  # pyright: ignore[reportPrivateUsage]
     await store.close()
     assert seen == [(synchronous,)]
-
-
-async def test_a_file_that_is_created_is_closed_before_another_store_opens_it(
-    path: Path, store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Closing a file releases the locks that this process has on it, those of other stores too (POSIX)."""
-    real, others, open_files = os.fchmod, list[threading.Thread](), list[int]()
-
-    def fchmod(descriptor: int, mode: int) -> None:
-        real(descriptor, mode)
-        if not others and os.path.realpath(f"/proc/self/fd/{descriptor}") == str(path):
-            others.append(threading.Thread(target=asyncio.run, args=(other.append("t", entries(1, 1)),)))
-            others[0].start()
-            time.sleep(0.3)
-            found = [Path("/proc/self/fd") / one for one in os.listdir("/proc/self/fd")]
-            open_files.append(sum(os.path.realpath(one) == str(path) for one in found))
-
-    monkeypatch.setattr(os, "fchmod", fchmod)
-    await store.append("s", entries(1, 1))
-    await asyncio.to_thread(others[0].join)
-    assert open_files == [1]
-    assert [info.length for info in await store.sessions()] == [1, 1]
 
 
 async def test_appends_that_come_together_share_commits(store: SqliteStore) -> None:
