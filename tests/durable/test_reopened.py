@@ -13,7 +13,6 @@ import pytest
 from amplifier_context_core import ContextManager, StoreError, open_store
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.sqlite.engine import SqliteEngine
-from amplifier_context_core.view.plan import CompactionJob, Plan
 from amplifier_context_core.view.session_state import load
 from amplifier_context_servers.postgres_server.driver import PostgresDriver
 from amplifier_context_servers.redis_server.driver import RedisDriver
@@ -139,36 +138,6 @@ async def forgotten_elsewhere(place: Place) -> None:
     other = manager_on(place.store(), place.session_id())
     assert await other.forget(["m1"]) == ["m1"]
     await other.close()
-
-
-async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_forgotten(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manager = await with_secret(place)
-    made, release = asyncio.Event(), asyncio.Event()
-    compact = manager.compactor.compact
-
-    async def slowly(job: CompactionJob) -> Plan:
-        result = await compact(job)
-        made.set()
-        await release.wait()
-        return result
-
-    monkeypatch.setattr(manager.compactor, "compact", slowly)
-    request = asyncio.create_task(manager.get_messages_for_request())
-    await asyncio.wait_for(made.wait(), 30)
-    await manager.close()
-    await forgotten_elsewhere(place)
-    reopening = asyncio.create_task(manager.ready())
-    await asyncio.sleep(0.1)
-    release.set()
-    await asyncio.wait_for(reopening, 30)
-    await asyncio.wait_for(asyncio.wait({request}), 30)
-    assert SECRET not in text(request.result())
-    assert SECRET not in text(await manager.get_messages_for_request())
-    await manager.close()
-    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
-    await manager.store.close()
 
 
 async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
