@@ -12,7 +12,6 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,13 +70,8 @@ class SessionLocks:
             with suppress(OSError):  # others have sessions open, or there is no folder
                 self._folder.rmdir()
 
-    def holders(self, session_ids: Iterable[str]) -> dict[str, str]:
-        try:
-            locked = {entry.name for entry in os.scandir(self._folder)}
-        except OSError:
-            return {}
-        names = [name for name in session_ids if os.path.basename(self._path_of(name)) in locked]
-        return {name: holder for name in names if (holder := lock_holder(self._path_of(name)))}
+    def holder(self, session_id: str) -> str:
+        return lock_holder(self._path_of(session_id))
 
     def _path_of(self, session_id: str) -> str:
         # Not the id: a file system may ignore case, or reserve names.

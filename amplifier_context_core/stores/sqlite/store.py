@@ -290,9 +290,7 @@ class SqliteStore(DatabaseStore):
 
     async def sessions(self) -> list[SessionInfo]:
         def work(db: sqlite3.Connection) -> list[SessionInfo]:
-            rows = list(queries.session_rows(db))
-            holders = self._engine.locks.holders(row.session_id for row in rows)
-            return [row.info(holders.get(row.session_id, "")) for row in rows]
+            return [row.info(self._engine.locks.holder(row.session_id)) for row in queries.session_rows(db)]
 
         return await self._engine.read(work)
 
