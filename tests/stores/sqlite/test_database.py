@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import filelock
 import pytest
@@ -209,28 +210,16 @@ async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock
     assert not folder.exists()
 
 
-async def test_a_full_database_fails_the_call_and_nothing_else(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+async def test_a_session_whose_close_fails_is_free(
+    store: SqliteStore, other: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = engine.open_database
-
-    def limited(*arguments: Any) -> sqlite3.Connection:
-        db = whole(*arguments)
-        db.execute("PRAGMA max_page_count = 30")
-        return db
-
-    big = [entry(seq, "x" * 90_000) for seq in range(10, 16)]
+    await store.append("s", entries(1, 1))
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "open_database", limited)
-        await store.append("s", entries(1, 3))
-        calls = store.append("a", entries(1, 1)), store.append("s", big), store.append("b", entries(1, 1))
-        came = await asyncio.gather(*calls, return_exceptions=True)
-        assert "cannot grow: the disk is full; free some space" in str(came[1])
-        assert [came[0], came[2]] == [None, None]
-        assert_same(await store.read("s"), entries(1, 3))
-    await store.close()
-    await store.append("s", big)
-    assert (await store.extent("s")).length == 9
+        patch.setattr(engine.SqliteEngine, "disconnect", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
+        with pytest.raises(StoreError):
+            await store.close()
+    await other.append("s", entries(2, 2))
+    assert_same(await other.read("s"), entries(1, 2))
 
 
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o644, 0o555), (0o444, 0o755)])
