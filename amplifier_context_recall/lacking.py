@@ -16,7 +16,7 @@ from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.compaction.roots import with_full_paths
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, Message, calls_of, metadata_of
-from amplifier_context_core.stores.yielding import yield_gil
+from amplifier_context_core.stores.word_index import yield_gil
 from amplifier_context_core.transcript.entry import Entry, seqs_of
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from amplifier_context_core.transcript.searchable import message_text

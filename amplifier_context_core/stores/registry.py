@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 import re
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,8 +18,6 @@ log = logging.getLogger(__name__)
 URLS = "jsonl:FOLDER, sqlite:FILE, postgresql://…, redis://…"  # of stores that outlive a process, for help texts
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")  # RFC 3986, 3.1
-_DRIVE = re.compile(r"[a-zA-Z]:[/\\]")  # of a path on Windows
-_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")  # usual suffixes of SQLite files
 _POINT = "amplifier_context_stores"
 _FILES = {"jsonl": ("jsonl.store", "JsonlStore"), "sqlite": ("sqlite.store", "SqliteStore")}  # modules and classes
 _SERVERS = {"postgresql": "postgresql", "postgres": "postgresql", "redis": "redis", "rediss": "redis"}
@@ -44,8 +41,9 @@ def open_store(
         PluginError: the plug-in of this scheme failed.
     """
     scheme, colon, _ = url.partition(":")
-    if not colon or not _SCHEME.fullmatch(scheme) or _DRIVE.match(url):
-        raise ConfigError("store", _without_scheme(url))
+    if not colon or not _SCHEME.fullmatch(scheme):  # not quoted: it may hold a password
+        example = "a store's URL begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
+        raise ConfigError("store", f"is not a URL; {example}")
     if scheme == "memory":
         if url != "memory:":
             raise ConfigError("store", "'memory:' takes nothing after it")
@@ -83,15 +81,3 @@ def _offered(
             scheme,
         )
     return store
-
-
-def _without_scheme(given: str) -> str:
-    """Return what is wrong with a text without a scheme, and a URL that may be meant.
-
-    Only a path is quoted: any other text may hold a password.
-    """
-    path = re.search(r"[/\\]|^[.~]|\.\w+$", given) and given.isprintable() and not re.search("@|^//|://", given)
-    if not path and not (given and os.path.exists(given)):
-        return "is not a URL; a store's URL begins with a scheme, like 'jsonl:FOLDER', 'sqlite:FILE' or 'memory:'"
-    scheme = "sqlite" if given.endswith(_DATABASES) else "jsonl"
-    return f"{given!r} is not a URL; a store's URL begins with a scheme: {scheme}:{given}"

@@ -53,17 +53,11 @@ def url_path(url: str, what: str, examples: str) -> str:
     quote the URL: one that is meant for a server may hold a password.
     """
     scheme, _, path = url.partition(":")
-    problem = ""
-    if not path.strip():
-        problem = "needs"
-    elif path.startswith("//"):
-        problem = "names no server; after it comes"
-    elif path.startswith((":", "file:")):
-        problem = "takes no URL of another kind; after it comes"
-    elif path != path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
-        problem = "takes no space at either end and no control character; after it comes"
-    if problem:
-        raise ConfigError("store", f"'{scheme}:' {problem} {what}, as in {examples}")
+    is_odd = path != path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path)
+    if is_odd or not path or path.startswith(("//", ":", "file:")):
+        raise ConfigError(
+            "store", f"'{scheme}:' takes {what}, without a server, spaces at its ends or control characters: {examples}"
+        )
     return path
 
 

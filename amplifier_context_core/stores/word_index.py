@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import TypeVar
 
 import orjson
 
@@ -22,8 +24,10 @@ from ..transcript.search import ScanIndex, ranked_text
 from ..transcript.searchable import UNSPACED, searchable_text
 from ..transcript.transcript import Snapshot
 from .sqlite.schema import SEARCH_TABLES, can_index, create_search_tables
-from .yielding import INDEXED, yielding
 
+T = TypeVar("T", bound=Sized)
+_RANKED = 5_000  # characters of texts that are ranked: half a millisecond
+_INDEXED = 20_000  # of texts that are indexed: two milliseconds; at 5,000 filling an index took half as long again
 _RUN = re.compile(f"[{UNSPACED}]{{1,1000}}")  # a call for a longer one would stop other threads for milliseconds
 # One row of all keys: each row that Python reads costs as much as SQLite's search for it.
 _NEWEST = """
@@ -90,6 +94,24 @@ def _phrase(term: Term) -> str:
     return f'"{("" if term.is_inside else " ").join(term.parts)}"' + ("*" if term.is_prefix else "")
 
 
+def yield_gil() -> None:
+    """Let other threads run. A busy thread otherwise keeps the interpreter from them for 5 ms and more."""
+    time.sleep(0.00002)
+
+
+def yielding(texts: Iterable[tuple[int, T]], characters: int = _RANKED) -> Iterator[tuple[int, T]]:
+    """Yield texts that a thread reads, with their keys, and let other threads run before and between them: after so
+    many characters.
+    """
+    read = characters
+    for key, text in texts:
+        read += len(text)
+        if read > characters:
+            read = 0
+            yield_gil()
+        yield key, text
+
+
 class WordIndex:
     """The index of one session, in memory: for stores that do not search by themselves. See `SearchIndex`.
 
@@ -134,7 +156,7 @@ class WordIndex:
         texts = ((key, searchable_text(entries[key])) for key in range(len(self._history), len(entries)))
         try:
             self._db.execute("BEGIN")
-            add_texts(self._db, yielding(texts, INDEXED))
+            add_texts(self._db, yielding(texts, _INDEXED))
             self._db.execute("COMMIT")
         except BaseException:
             self._close()  # the next search fills a new one

@@ -30,7 +30,6 @@ ELSEWHERE = {
     "servers.postgres_server.url._unknown_parameter": "an error of libpq",
     "servers.redis_server.client.RedisClient._check_server_settings": "the version of a server",
     "servers.redis_server.driver.RedisDriver.sessions": "the prefix of keys, of a URL",
-    "core.stores.registry._without_scheme": "the URL of a store",
     "core.view.view_factory.settings_in": "a key of the session's own state",
 }
 # Beginning, what is repeated, and end of a text. Of most patterns the worst text is of one of these kinds.

@@ -2,10 +2,8 @@
 
 import asyncio
 import contextlib
-import gc
 import random
 import threading
-import weakref
 from collections.abc import Generator, Sequence
 
 import pytest
@@ -15,7 +13,6 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.transcript.entry import Entry
 from tests.authors import make_manager
 from tests.durable.sessions import manager_on
-from tests.loops import abandoned
 from tests.messages import user
 
 
@@ -235,22 +232,3 @@ def test_a_message_whose_loop_ends_before_its_turn_is_not_added(ends: bool) -> N
             other.run_until_complete(later)
     read = [message["content"] for message in asyncio.run(manager.get_messages())]
     assert read == ["One.", "Two.", *([] if ends else ["Later."])]
-
-
-def test_a_session_keeps_no_loop_that_was_closed_with_its_work_on_it() -> None:
-    manager = manager_on(_Slow())
-    asyncio.run(manager.ready())
-    closed: list[weakref.ref[asyncio.AbstractEventLoop]] = []
-
-    async def add(begun: asyncio.Event) -> None:
-        closed.append(weakref.ref(asyncio.get_running_loop()))
-        adding = asyncio.ensure_future(manager.add_message(user("Left.")))
-        await asyncio.sleep(0.02)
-        begun.set()
-        await adding
-
-    for number in range(3):
-        abandoned(add)
-        asyncio.run(asyncio.wait_for(manager.add_message(user(f"Next {number}.")), 20))
-    gc.collect()
-    assert [one() for one in closed] == [None] * 3

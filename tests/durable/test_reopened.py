@@ -1,27 +1,19 @@
 """Compactions are saved before their handlers run; nothing older comes back to a session that another manager had."""
 
 import asyncio
-import contextlib
-import errno
-import os
-import sqlite3
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, StoreError, open_store
+from amplifier_context_core import ContextManager, StoreError
 from amplifier_context_core.items import ContextItem
-from amplifier_context_core.stores.sqlite.engine import SqliteEngine
-from amplifier_context_core.view.plan import CompactionJob, Plan
 from amplifier_context_core.view.session_state import load
-from amplifier_context_servers.postgres_server.driver import PostgresDriver
-from amplifier_context_servers.redis_server.driver import RedisDriver
 from tests.durable.sessions import SECRET, manager_on
 from tests.manager.measured import Counting, measure
 from tests.managers import feed
 from tests.messages import call, result, text, user, work
-from tests.places import BACKENDS, KEPT, SERVERS, Place
+from tests.places import BACKENDS, Place
 
 pytestmark = pytest.mark.stores("jsonl")  # and SQLite with a model: what differs by store is the contract's
 
@@ -141,36 +133,6 @@ async def forgotten_elsewhere(place: Place) -> None:
     await other.close()
 
 
-async def test_a_compaction_of_before_the_close_does_not_bring_back_what_was_forgotten(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    manager = await with_secret(place)
-    made, release = asyncio.Event(), asyncio.Event()
-    compact = manager.compactor.compact
-
-    async def slowly(job: CompactionJob) -> Plan:
-        result = await compact(job)
-        made.set()
-        await release.wait()
-        return result
-
-    monkeypatch.setattr(manager.compactor, "compact", slowly)
-    request = asyncio.create_task(manager.get_messages_for_request())
-    await asyncio.wait_for(made.wait(), 30)
-    await manager.close()
-    await forgotten_elsewhere(place)
-    reopening = asyncio.create_task(manager.ready())
-    await asyncio.sleep(0.1)
-    release.set()
-    await asyncio.wait_for(reopening, 30)
-    await asyncio.wait_for(asyncio.wait({request}), 30)
-    assert SECRET not in text(request.result())
-    assert SECRET not in text(await manager.get_messages_for_request())
-    await manager.close()
-    assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
-    await manager.store.close()
-
-
 async def test_a_transaction_of_before_the_close_does_not_commit(place: Place) -> None:
     """The revision goes on after it, or that of the new one could be that of the plan."""
     manager = await with_secret(place)
@@ -210,35 +172,3 @@ async def test_nothing_that_another_program_dropped_after_the_close_comes_back(p
     await manager.close()
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
     await manager.store.close()
-
-
-LAST_STEP: dict[str, tuple[type, str, Exception]] = {
-    "jsonl": (SqliteEngine, "disconnect", OSError(errno.EIO, os.strerror(errno.EIO))),
-    "sqlite": (SqliteEngine, "disconnect", sqlite3.OperationalError("disk I/O error")),
-    "postgresql": (PostgresDriver, "release", StoreError("refused; try again")),
-    "redis": (RedisDriver, "release", StoreError("refused; try again")),
-}
-"""What a close of each store calls, and how that fails."""
-EXPIRES = 0.5  # seconds: a lease that a server was not asked to release
-
-
-@pytest.mark.stores(*KEPT, only=True)
-async def test_a_session_whose_close_fails_is_free(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    owner, name, problem = LAST_STEP[place.backend]
-    refused: list[int] = []
-
-    def refuse(*_: object) -> Any:
-        refused.append(1)
-        raise problem
-
-    url = f"{place.url()}&lease_ttl={EXPIRES}" if place.backend in SERVERS else place.url()
-    manager = await feed(manager_on(open_store(url), place.session_id()), [user("a")])
-    with monkeypatch.context() as patched, contextlib.suppress(StoreError):
-        patched.setattr(owner, name, refuse)
-        await manager.close()
-    assert refused
-    await asyncio.sleep(3 * EXPIRES if place.backend in SERVERS else 0)
-    other = await feed(manager_on(place.store(), place.session_id()), [user("b")])
-    assert [message["content"] for message in await other.get_messages()] == ["a", "b"]
-    await other.close()
-    await manager.close()

@@ -110,18 +110,6 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     await manager.close()
 
 
-@pytest.mark.parametrize("mark", ["m3", "m122"], ids=["in a chapter", "in a message"])
-async def test_edits_of_a_view_from_after_an_erasure_are_edits(place: Place, mark: str) -> None:
-    manager = manager_on(place.store(), place.session_id())
-    await ask(await feed(manager, work(60, output=600)))
-    await feed(manager, [user("oops"), user("Do X."), says("Done X.")])
-    await manager.forget([mark])
-    view, history = await ask(manager), await manager.get_messages()
-    assert chapters(view)
-    await manager.set_messages([*stripped(view)[:-1], says("Done X, and Y.")])
-    await ended(manager, history[:-1], "Done X, and Y.")
-
-
 async def test_a_view_of_another_session_is_named_once(place: Place) -> None:
     manager, _, view = await long(place)
     other = manager_on(place.store(), place.session_id("other"))

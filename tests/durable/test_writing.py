@@ -240,24 +240,3 @@ async def test_a_change_whose_outcome_is_unknown_is_part_of_the_history_if_the_s
     assert await contents(manager) == await stored(store) == [*held, "d"]
     seqs = [entry.seq for entry in await store.read("s")]
     assert seqs == sorted(set(seqs))
-
-
-def test_an_edit_after_a_broken_off_call_is_measured_against_what_the_store_holds(store: FaultyStore) -> None:
-    manager = manager_on(store)
-
-    async def broken_off() -> None:
-        await feed(manager, [user("a"), user("b")])
-        gate, store.open_gate = store.open_gate, asyncio.Event()
-        adding = asyncio.create_task(manager.add_message(user("c")))
-        await until(store, 3)
-        assert not adding.done()
-        store.open_gate = gate
-
-    async def edited() -> None:
-        await feed(manager_on(store), [user("written all the same")])
-        await manager.set_messages([user("a"), user("b"), user("edited")])
-        assert await stored(store) == await contents(manager) == ["a", "b", "edited"]
-        assert [entry.message["content"] for entry in await store.archived("s")] == ["written all the same"]
-
-    asyncio.run(broken_off())
-    asyncio.run(edited())

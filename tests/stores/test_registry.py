@@ -87,8 +87,7 @@ def raises(problem: Exception) -> Callable[[str], Any]:
         ("empty", ConfigError, "no store"),
         ("nosuch", ConfigError, "'nosuch' is not known.*empty.*jsonl.*memory.*postgresql"),
         ("redis", ConfigError, r"needs a package that is not installed.* 'amplifier-context-servers\[redis\]'"),
-        ("~/sessions", ConfigError, "is not a URL.*jsonl:~/sessions"),
-        ("agents.db", ConfigError, "is not a URL.*sqlite:agents.db"),
+        ("~/sessions", ConfigError, "is not a URL.*jsonl:FOLDER"),
     ],
 )
 def test_a_plug_in_that_makes_no_store_and_an_unknown_scheme_are_errors(

@@ -142,7 +142,7 @@ class MirroredSession(Companion):
         only that holds.
         """
         name = self.files.session_id
-        is_changed = self.engine.lock(name, again=True)
+        is_changed = self.engine.lock(name)
         try:
             is_there = exists(self.files.database) or replacement(self.engine.path).exists()
             if is_there and self.engine.verify(name):
@@ -236,7 +236,8 @@ class MirroredSession(Companion):
         that could be opened.
         """
         if exists(self.files.folder) and (self.files.exists or self.files.own_folder):
-            self.engine.lock(self.files.session_id, again=True, to_delete=True)
+            self.engine.expect_replaced()
+            self.engine.lock(self.files.session_id, to_delete=True)
             self.disconnect()
             remove(self.files.main)
             sync_folder(Path(self.files.folder))

@@ -39,7 +39,6 @@ def _decode_former_row(row: RawRow) -> tuple[SessionRow, list[int]]:
 
 
 def carry_over(db: sqlite3.Connection) -> None:
-    """Bring a database to the present format, inside a transaction."""
     found = [_decode_former_row(row) for row in db.execute(f"SELECT {_FORMER_COLUMNS} FROM sessions")]  # noqa: S608 - constant
     for session, gaps in found:
         _close_gaps(db, session, gaps)

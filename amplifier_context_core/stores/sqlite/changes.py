@@ -6,6 +6,7 @@ error the caller rolls the transaction back.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 import zlib
@@ -15,7 +16,6 @@ from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..validation import check_index, no_session, session_exists
 from .driver import required_row
-from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows
 from .rows import (
     ENTRY_COLUMNS,
@@ -31,21 +31,18 @@ from .schema import SEARCH_TABLES, can_index, has_table
 _last_update = 0
 _INSERT = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, {ENTRY_VALUES})"  # noqa: S608
 _ARCHIVE = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) SELECT ?1, {ENTRY_COLUMNS} - id + ?2 FROM entries \
-WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT seq FROM temp.staying) ORDER BY id"  # noqa: S608
+WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT value FROM json_each(?5)) ORDER BY id"  # noqa: S608
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
 _SELECT_TO_FORK = (
-    "SELECT id + ?1, ?2, seq, turn, tokens, coalesce(origin, CAST(?3 AS TEXT)), extra, message, crc + ?1 FROM entries "
+    "SELECT id + ?1, ?2, seq, turn, tokens, coalesce(origin, ?3), extra, message, crc + ?1 FROM entries "
     "WHERE id >= ?4 AND id < ?5 ORDER BY id"
 )
-_INSERT_FORKED = f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) VALUES (?, ?, ?, ?, ?, CAST(? AS TEXT), \
-CAST(? AS TEXT), CAST(? AS TEXT), ?)"  # noqa: S608
 _INSERT_ARCHIVED = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) VALUES (?, {ENTRY_VALUES})"  # noqa: S608
 _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
 
 
 def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
-    """Append entries to a history, or begin one with them."""
     session = find_session(db, session_id) or _create(db, session_id)
     _add(db, session, session_id, entries, session.length)
     _touch(db, session)
@@ -84,17 +81,17 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         return
     start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
-        _mark_retained(db, [entry.seq for entry in entries])
         if archive:
-            session.archived += db.execute(
-                _ARCHIVE, (session.number, first_key(session.number), start_key, stop_key)
-            ).rowcount
+            staying = json.dumps([entry.seq for entry in entries])
+            values = (session.number, first_key(session.number), start_key, stop_key, staying)
+            session.archived += db.execute(_ARCHIVE, values).rowcount
         session.size = max(0, session.size - _size(db, start_key, stop_key))
         db.execute("DELETE FROM entries WHERE id >= ? AND id < ?", (start_key, stop_key))
         # What the index holds of later entries is not found, and the next search replaces it. What is kept nowhere else
         # goes now.
         session.indexed = min(session.indexed, keep)
-        if not archive and not _removed_from_index(db, start_key, stop_key):
+        if not archive and has_indexed(db, start_key, stop_key):
+            drop_index(db)
             session.indexed = 0
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
@@ -163,10 +160,7 @@ def fork(
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
     values = (to - start, child.number, session_id.encode(), start, start + child.length)
-    if source is db:
-        db.execute(f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) {_SELECT_TO_FORK}", values)
-    else:
-        db.executemany(_INSERT_FORKED, source.execute(_SELECT_TO_FORK, values))
+    db.executemany(_INSERT, source.execute(_SELECT_TO_FORK, values))
     child.size = session.size if count == session.length else _size(db, to, to + child.length)
     checkpoint = source.execute(
         "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",
@@ -198,21 +192,6 @@ def has_indexed(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
     return has_table(db, "words") and db.execute(select, (start, stop_key)).fetchone() is not None
 
 
-def _removed_from_index(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
-    """Remove the texts of these keys from the search index. False if that was damaged, and is dropped."""
-    if not can_index(db) or not has_indexed(db, start, stop_key):
-        return True
-    try:
-        for table in SEARCH_TABLES:
-            db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", (start, stop_key))  # noqa: S608 - constant
-    except sqlite3.DatabaseError as problem:
-        if not is_index_damage(problem):
-            raise
-        drop_index(db)
-        return False
-    return True
-
-
 def drop_index(db: sqlite3.Connection) -> None:
     """Drop the index, also that of a former version; the next search fills it again. Raise `StoreError` if this build
     of SQLite cannot remove it.
@@ -237,7 +216,6 @@ def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
 
 
 def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
-    """Write entries from an index on."""
     key = session.key_of(stop)
     for entry in entries:
         row = encode_entry_row(entry, session_id, key)
@@ -270,9 +248,3 @@ def _touch(db: sqlite3.Connection, session: SessionRow) -> None:
 
 def save_session_row(db: sqlite3.Connection, session: SessionRow) -> None:
     db.execute(_UPDATE_SESSION, (*session.values, session.number))
-
-
-def _mark_retained(db: sqlite3.Connection, seqs: Sequence[int]) -> None:
-    db.execute("CREATE TEMP TABLE IF NOT EXISTS staying(seq INTEGER PRIMARY KEY)")
-    db.execute("DELETE FROM temp.staying")
-    db.executemany("INSERT OR IGNORE INTO temp.staying VALUES (?)", ((seq,) for seq in seqs))

@@ -15,12 +15,11 @@ from typing import Any, TypeVar
 from ...errors import OutcomeUnknown, StoreError
 from ..protocol import Durability, Repair
 from .carry_over import carry_over
-from .errors import code_of, damage_error, is_unwritable, store_error
+from .errors import code_of, is_unwritable, store_error
 from .journal import JournalMode
 from .locks import SessionLocks
 from .repair import repair_database
 from .schema import (
-    is_truncated,
     keep_log,
     open_database,
     open_to_read,
@@ -111,7 +110,6 @@ class SqliteEngine:
         self._worker = worker or SqliteWorker("sqlite store")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run a function outside any transaction."""
         return await self._run(Task(partial(self._alone, work)))
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -149,13 +147,13 @@ class SqliteEngine:
 
     # -- for tasks -----------------------------------------------------------------------------------------------------
 
-    def lock(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        self._lose_replaced()
-        return self.locks.acquire(session_id, again=again, to_delete=to_delete)
+    def lock(self, session_id: str, *, to_delete: bool = False) -> bool:
+        self._check_not_replaced()
+        return self.locks.acquire(session_id, to_delete=to_delete)
 
     def open(self, session_id: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Lock a session, even if its database was gone, and read from it. An error leaves the lock as it was."""
-        is_new = self.lock(session_id, again=True)
+        """Lock a session, and read from it. An error leaves the lock as it was."""
+        is_new = self.lock(session_id)
         try:
             self.companion.begin(is_new=is_new)
         except BaseException:
@@ -182,20 +180,16 @@ class SqliteEngine:
 
     def database(self) -> sqlite3.Connection:
         if self._db is None:
-            self._lose_replaced()
+            self._check_not_replaced()
             fill = self.companion.fill if self.companion.holds_one else None
             db = self._db = open_database(self.path, self._durability, self._busy, carry_over, fill, self._journal)
             self._identity, self._log_identity = _identity_of(self.path), _identity_of(sidecar(self.path, "-wal"))
-            if is_truncated(db, self.path):
-                self.disconnect()
-                raise damage_error("the file is shorter than it should be")
             if is_erase_pending(db):
                 self._worker.submit(Task(partial(self._alone, partial(erase_now, self.database, self.path))))
             self.companion.on_connect()
         return self._db
 
     def repair(self) -> list[Repair]:
-        """Copy what is readable of the database into a new one, and return what was lost."""
         self.disconnect()
         repairs = repair_database(self.path)
         self.expect_replaced()
@@ -286,7 +280,7 @@ class SqliteEngine:
         """Yield a connection that sees one snapshot; where nothing can be written, or there is no database, one for
         this task.
         """
-        self._lose_replaced()
+        self._check_not_replaced()
         try:
             if self._db is not None or self.path.exists():
                 self.database()
@@ -321,13 +315,20 @@ class SqliteEngine:
 
     # -- the file ------------------------------------------------------------------------------------------------------
 
-    def _lose_replaced(self) -> None:
-        """Give up the sessions of a file that is gone: the one at its path may hold something else."""
+    def _check_not_replaced(self) -> None:
+        """Raise `StoreError` while sessions of a file are locked that is gone: the one at its path may hold something
+        else.
+        """
         if self.companion.holds_one and self._db is not None and not self.is_busy and self.is_replaced:
             self.disconnect()  # a database of many sessions is compared after an error only
-        if self._db is None and self.locks.held and self.is_replaced:
-            self.locks.lose_all(f"removed or replaced {self.path}")
-            self._identity = None
+        if self._db is not None or not self.is_replaced:
+            return
+        if self.locks.held:
+            raise StoreError(
+                f"another program removed or replaced {self.path}; restore it if it is needed, then release its "
+                "sessions and open them again to continue with its present content"
+            )
+        self._identity = None
 
     def disconnect(self) -> None:
         db, self._db = self._db, None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sqlite3
 from pathlib import Path
 
@@ -19,7 +18,7 @@ _ADVICE = {
     sqlite3.SQLITE_PROTOCOL: "is locked by another process; end that one, or try again",
     sqlite3.SQLITE_FULL: "cannot grow: the disk is full; free some space and try again",
     sqlite3.SQLITE_READONLY: "cannot be written: it, its folder or its file system is read-only; make it writable",
-    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there and may be written by this user",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; check that its folder is there, and neither it nor its disk read-only",
     sqlite3.SQLITE_CORRUPT: f"is damaged. {REPAIR}",
     sqlite3.SQLITE_ERROR: f"does not have the tables that it was made with. {REPAIR}",
     sqlite3.SQLITE_CONSTRAINT: "refused a row, and nothing was changed: this is a fault of this package; report it",
@@ -54,18 +53,9 @@ def store_error(error: DriverError, path: Path) -> StoreError:
     else:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_SHMSIZE:
             code = sqlite3.SQLITE_FULL
-        elif code == sqlite3.SQLITE_CANTOPEN and _is_read_only(path.parent):
-            code = sqlite3.SQLITE_READONLY
         advice = _ADVICE.get(code, "could not do what was asked")
         name = getattr(error, "sqlite_errorname", None) or type(error).__name__
     return StoreError(f"the database {path} {advice} ({name})")
-
-
-def _is_read_only(folder: Path) -> bool:
-    try:
-        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except (OSError, AttributeError):  # the folder does not exist, or the system does not know
-        return False
 
 
 def code_of(error: BaseException | None) -> int:
@@ -92,7 +82,6 @@ def driver_error(kind: type[sqlite3.Error], text: str, name: str) -> sqlite3.Err
 
 
 def damage_error(text: str) -> sqlite3.Error:
-    """Return the driver's error for a damaged file, for damage that this package found."""
     return driver_error(sqlite3.DatabaseError, text, "SQLITE_CORRUPT")
 
 

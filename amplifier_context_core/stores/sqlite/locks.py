@@ -8,16 +8,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import hashlib
-import json
 import os
 import socket
 import stat
 import time
-from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 from filelock import FileLock, Timeout
 
@@ -25,9 +22,10 @@ from ...errors import SessionInUse, StoreError
 from .schema import make_folder
 
 _MAX_ATTEMPTS = 20
+_TRIES = 5  # 2 ms apart, before a lock counts as held: `_is_locked` has it for a moment
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
-_MAX_BYTES = 4_096  # of the text in the file
+_MAX_CHARS = 500  # of the text in the file
 
 
 class SessionLocks:
@@ -36,19 +34,15 @@ class SessionLocks:
     def __init__(self, folder: Path, name: str | None = None) -> None:
         self._folder, self._name = folder, name
         self._held: dict[str, FileLock] = {}
-        self._lost: dict[str, StoreError] = {}  # sessions whose database is gone, until they are opened or released
 
     @property
     def held(self) -> bool:
         return bool(self._held)
 
-    def acquire(self, session_id: str, *, again: bool = False, to_delete: bool = False) -> bool:
-        """Lock a session, with `again` even if its database is gone. Return False if it was locked already. Raise
-        `SessionInUse`, or `StoreError` if its database is gone or the file system has no locks.
+    def acquire(self, session_id: str, *, to_delete: bool = False) -> bool:
+        """Lock a session. Return False if it was locked already. Raise `SessionInUse`, or `StoreError` if the file
+        system has no locks.
         """
-        if again:
-            self._lost.pop(session_id, None)
-        self.check_not_lost(session_id)
         if session_id in self._held:
             return False
         for _ in range(_MAX_ATTEMPTS):
@@ -59,7 +53,6 @@ class SessionLocks:
         raise StoreError(f"{self._folder} is removed repeatedly; find the program that does it")
 
     def release(self, session_id: str) -> None:
-        self._lost.pop(session_id, None)
         lock = self._held.pop(session_id, None)
         if lock is not None:
             try:
@@ -70,7 +63,6 @@ class SessionLocks:
 
     def release_all(self) -> None:
         """Release all sessions. An error keeps none of them locked."""
-        self._lost.clear()
         while self._held:
             with suppress(OSError):
                 self.release(next(iter(self._held)))
@@ -78,27 +70,8 @@ class SessionLocks:
             with suppress(OSError):  # others have sessions open, or there is no folder
                 self._folder.rmdir()
 
-    def lose_all(self, what: str) -> None:
-        """Release all sessions, because the database is gone. They are refused until they are opened or released."""
-        names = [*self._held]
-        self.release_all()
-        for session_id in names:
-            self._lost[session_id] = StoreError(
-                f"session {session_id!r}: another program {what}; restore it if it is needed, then release the session "
-                "and open it again to continue with its present content"
-            )
-
-    def check_not_lost(self, session_id: str) -> None:
-        if session_id in self._lost:
-            raise self._lost[session_id].with_traceback(None)
-
-    def holders(self, session_ids: Iterable[str]) -> dict[str, str]:
-        try:
-            locked = {entry.name for entry in os.scandir(self._folder)}
-        except OSError:
-            return {}
-        names = [name for name in session_ids if os.path.basename(self._path_of(name)) in locked]
-        return {name: holder for name in names if (holder := lock_holder(self._path_of(name)))}
+    def holder(self, session_id: str) -> str:
+        return lock_holder(self._path_of(session_id))
 
     def _path_of(self, session_id: str) -> str:
         # Not the id: a file system may ignore case, or reserve names.
@@ -110,8 +83,7 @@ class SessionLocks:
 def lock_holder(path: str) -> str:
     """Return the holder of a lock, by the path of its file; empty if it is free, or there is no file."""
     holder = _read_holder(path)
-    is_held = holder and _may_hold(holder) and (holder.get("host") != socket.gethostname() or _is_locked(path))
-    return _describe(holder) if is_held else ""
+    return holder if holder and _is_locked(path) else ""
 
 
 def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
@@ -122,15 +94,12 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
     # Not bound to a thread: one worker may open a session and the next release it. Not shared between instances:
     # two stores of one process are two writers.
     lock = FileLock(path, timeout=0, mode=0o600, thread_local=False, fallback_to_soft=False)
-    for _ in range(_MAX_ATTEMPTS):
+    for _ in range(_TRIES):
         try:
             lock.acquire()
             break
         except Timeout:
-            holder = _read_holder(path)
-            if holder and _may_hold(holder):
-                raise SessionInUse(session_id, _describe(holder)) from None
-            time.sleep(0.002)  # it may not have written its name yet, or may be about to remove the file
+            time.sleep(0.002)
         except OSError as problem:
             if problem.errno not in _NO_LOCKS:
                 raise
@@ -139,7 +108,7 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
                 "another one"
             ) from problem
     else:
-        raise SessionInUse(session_id, "another process")
+        raise SessionInUse(session_id, _read_holder(path) or "another process")
     try:
         with suppress(OSError) if to_delete else nullcontext():  # it only names the holder
             _write_holder(path)
@@ -152,41 +121,19 @@ def _acquired(path: str, session_id: str, *, to_delete: bool) -> FileLock:
 def _write_holder(path: str) -> None:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     with open(os.open(path, os.O_WRONLY | os.O_TRUNC | _SAFE_FLAGS), "w") as file:
-        json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": since}, file)
+        file.write(f"pid {os.getpid()} on {socket.gethostname()}, since {since}")
 
 
-def _read_holder(path: str) -> dict[str, Any]:
+def _read_holder(path: str) -> str:
     try:
-        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
-            holder: object = json.loads(file.read(_MAX_BYTES))
-    except (OSError, ValueError):
-        return {}
-    return cast("dict[str, Any]", holder) if isinstance(holder, dict) else {}
-
-
-def _describe(holder: dict[str, Any]) -> str:
-    since = f", since {holder['since']}" if isinstance(holder.get("since"), str) else ""
-    return f"pid {holder.get('pid')} on {holder.get('host')}{since}"
-
-
-def _may_hold(holder: dict[str, Any]) -> bool:
-    """False if the process that a file names runs no more."""
-    pid = holder.get("pid")
-    if holder.get("host") != socket.gethostname():
-        return True
-    if not isinstance(pid, int) or pid <= 0:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it belongs to another user
-        return True
-    return True
+        with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), errors="replace") as file:
+            text = file.read(_MAX_CHARS)
+    except OSError:
+        return ""
+    return text if text.isprintable() else ""
 
 
 def _is_locked(path: str) -> bool:
-    """True if the lock is held. Call only if the holder's process runs: a brief shared lock does not disturb it."""
     try:
         with open(os.open(path, os.O_RDONLY | _SAFE_FLAGS), "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

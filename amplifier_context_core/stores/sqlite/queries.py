@@ -5,6 +5,7 @@ All are functions of a connection.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,12 +18,12 @@ from .rows import ENTRY_COLUMNS, SESSION_COLUMNS, RawRow, SessionRow, decode_ent
 from .schema import NOT_AT_SEQ
 
 # Constants only: names of columns.
-_MAX_VALUES = 400  # values in one statement; older SQLite takes 999 parameters
 _SELECT_RANGE = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id >= ? AND id < ? ORDER BY id"  # noqa: S608
 _SELECT_ARCHIVED = f"SELECT id, {ENTRY_COLUMNS} FROM archive WHERE session = ? ORDER BY id"  # noqa: S608
-_MARKS = ",".join("?" * _MAX_VALUES)
-_SELECT_BY_SEQ = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE session = ? AND seq IN ({_MARKS}) AND {NOT_AT_SEQ}"  # noqa: S608
-_SELECT_BY_KEY = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({_MARKS}) AND NOT ({NOT_AT_SEQ})"  # noqa: S608
+_SELECT_BY_SEQ = f"""SELECT id, {ENTRY_COLUMNS} FROM entries
+WHERE session = ?1 AND seq IN (SELECT value FROM json_each(?3)) AND {NOT_AT_SEQ}
+UNION ALL SELECT id, {ENTRY_COLUMNS} FROM entries
+WHERE id IN (SELECT ?2 + value - 1 FROM json_each(?3)) AND NOT ({NOT_AT_SEQ}) ORDER BY id"""  # noqa: S608
 
 
 @dataclass(slots=True)
@@ -75,7 +76,6 @@ def read(db: sqlite3.Connection, session_id: str, start: int = 0, stop: int | No
 
 
 def archived(db: sqlite3.Connection, session_id: str) -> ReadResult:
-    """Return the archived entries, oldest replacement first."""
     found, session = ReadResult(), find_session(db, session_id)
     if session is not None:
         for row in db.execute(_SELECT_ARCHIVED, (session.number,)):
@@ -85,24 +85,17 @@ def archived(db: sqlite3.Connection, session_id: str) -> ReadResult:
 
 
 def find(db: sqlite3.Connection, session_id: str, seqs: Sequence[int]) -> ReadResult:
-    """Return the entries with these seqs, in the order of the history."""
     found, session = ReadResult(), find_session(db, session_id)
     if session is not None:
-        wanted = sorted({seq for seq in seqs if 0 <= seq <= session.last_seq})
-        for row in sorted(rows_by_seq(db, session, wanted), key=lambda row: row[0]):
+        wanted = [*{seq for seq in seqs if 0 < seq <= session.last_seq}]
+        for row in rows_by_seq(db, session, wanted):
             _add_row(found, row, session_id, row[0])
     return found
 
 
-def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]) -> list[RawRow]:
-    """Return keys and columns of the history's entries with these seqs, in no order."""
-    rows: list[RawRow] = []
-    for start in range(0, len(seqs), _MAX_VALUES):
-        part = list(seqs[start : start + _MAX_VALUES])
-        part += [-1] * (_MAX_VALUES - len(part))  # padding, so that one statement serves all numbers of seqs
-        rows += db.execute(_SELECT_BY_SEQ, (session.number, *part))
-        rows += db.execute(_SELECT_BY_KEY, [first_key(session.number) + seq - 1 for seq in part])
-    return rows
+def rows_by_seq(db: sqlite3.Connection, session: SessionRow, seqs: Sequence[int]) -> sqlite3.Cursor:
+    """Return keys and columns of the history's entries with these seqs, in its order."""
+    return db.execute(_SELECT_BY_SEQ, (session.number, first_key(session.number), json.dumps(seqs)))
 
 
 def check_archive(session: SessionRow, count: int) -> None:

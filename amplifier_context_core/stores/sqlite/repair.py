@@ -33,7 +33,6 @@ from .rows import (
     decode_entry_row,
     decode_session_row,
     first_key,
-    number_in,
     text_in,
 )
 from .schema import (
@@ -44,6 +43,7 @@ from .schema import (
     SIDECARS,
     SLOT_BITS,
     VERSION,
+    Fill,
     open_database,
     replacement,
     sidecar,
@@ -51,7 +51,6 @@ from .schema import (
 )
 
 _FAILURES = 20_000  # ranges of one search that may fail: a second or two
-_MAX_SEQ_JUMP = 1_000_000  # a seq in a damaged row is ignored if it exceeds those of the entries by this much
 _LOCK_OFFSET, _LOCK_LENGTH = 0x40000000, 512  # SQLite's locks in a file
 
 
@@ -153,8 +152,9 @@ def _state(path: Path) -> list[tuple[int, int]]:
 def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     old = connect(path, 1.0, "mode=ro")
     try:
-        fill = _fill_nothing if _application_of(old, path) == ONE_SESSION_ID else None
+        is_one = _application_of(old, path) == ONE_SESSION_ID
         # Without a log: what closing moves from a log into the file may fail, and no call says so.
+        fill: Fill | None = (lambda _: None) if is_one else None  # the rows come from the damaged one
         new = open_database(new_path, "none", 1.0, carry_over, fill, "TRUNCATE")
         try:
             new.execute("BEGIN")
@@ -167,10 +167,6 @@ def _copy_into(new_path: Path, path: Path) -> list[Repair]:
     with new_path.open("r+b") as file:
         os.fsync(file.fileno())
     return repairs
-
-
-def _fill_nothing(_: sqlite3.Connection) -> None:
-    """The rows come from the damaged database."""
 
 
 def _application_of(old: sqlite3.Connection, path: Path) -> int:
@@ -259,8 +255,7 @@ class _Copy:
             covered = key if table == "entries" else first_key(number)
             if self._new.execute(known, (key,)).fetchone() or decode_entry_row(tuple(columns), "", covered) is None:
                 continue
-            seq, turn, tokens, origin, *rest = columns
-            self._new.execute(insert, (key, number, seq, turn, tokens, origin and origin.decode(), *rest))
+            self._new.execute(insert, (key, number, *columns))
             self._sessions.setdefault(number, (SessionRow(number, ""), False))
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -273,8 +268,7 @@ class _Copy:
             self._new.execute("SELECT count(*), max(seq) FROM archive WHERE session = ?", (number,))
         )
         last_seq = max(last_seq, last or 0)
-        if is_sound or row.last_seq < last_seq + _MAX_SEQ_JUMP:
-            last_seq = max(last_seq, row.last_seq)
+        last_seq = max(last_seq, row.last_seq)
         name = row.session_id if is_sound else _free_id(row.session_id, number, taken)
         taken.add(name)
         lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if is_sound else 0
@@ -331,14 +325,12 @@ class _Copy:
 
 
 def _decode(row: RawRow) -> tuple[SessionRow, bool]:
-    """Return the session of a row, and whether it is intact. Of a damaged one: an id and a seq that may be right."""
+    """Return the session of a row, and whether it is intact. Of a damaged one: an id that may be right."""
     with suppress(sqlite3.Error):
         return decode_session_row(row), True
     session = SessionRow(row[0], "", length=MAX_SLOTS)
     with suppress(sqlite3.Error):
         session.session_id = text_in(row[1])
-    with suppress(sqlite3.Error):
-        session.last_seq = number_in(row[3])
     return session, False
 
 

@@ -22,7 +22,7 @@ from .errors import damage_error
 from .schema import SLOT_BITS
 
 ENTRY_COLUMNS = "seq, turn, tokens, origin, extra, message, crc"
-ENTRY_VALUES = "?, ?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
+ENTRY_VALUES = "?, ?, ?, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), ?"  # texts are bound as bytes
 
 MAX_SESSION_NUMBER = (1 << (63 - SLOT_BITS)) - 1  # of a session
 
@@ -47,7 +47,6 @@ def number_in(value: object, lowest: int = 0, highest: int = _MAX_INTEGER) -> in
 
 
 def row_checksum(row: tuple[int | str, ...]) -> int:
-    """Return the checksum of a row of `sessions`, which is its last column."""
     return zlib.crc32("\0".join(map(str, row)).encode())
 
 
@@ -104,7 +103,6 @@ def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
 
 
 def first_key(number: int) -> int:
-    """Return the key of a session's entry at slot 0."""
     return number << SLOT_BITS
 
 
@@ -131,7 +129,6 @@ class SessionRow:
 
     @property
     def values(self) -> tuple[int | str, ...]:
-        """The row, with its checksum."""
         row = _values(self)
         return (*row, row_checksum(row))
 
@@ -147,7 +144,6 @@ _values: Callable[[SessionRow], tuple[int | str, ...]] = attrgetter(*(one.name f
 
 
 def decode_session_row(row: RawRow) -> SessionRow:
-    """Return the session of a row with the columns `SESSION_COLUMNS`."""
     number, name, *numbers, crc = row
     session = SessionRow(number_in(number, 1, MAX_SESSION_NUMBER), text_in(name), *numbers)
     if session.values[-1] != crc:

@@ -215,14 +215,6 @@ def check_not_replaced(path: Path) -> None:
         raise StoreError(f"a repair of the database {path} was interrupted. {REPAIR}")
 
 
-def is_truncated(db: sqlite3.Connection, path: Path) -> bool:
-    """True if the file is shorter than its header says: pages that are missing would be given again."""
-    if is_log_left(path):
-        return False  # the rest may be in the log
-    pages, size = (int(db.execute(f"PRAGMA {name}").fetchone()[0]) for name in ("page_count", "page_size"))
-    return path.stat().st_size < pages * size
-
-
 def is_log_left(path: Path) -> bool:
     """True if there is a log or a journal, without which the file may not be what was committed."""
     for one in (sidecar(path, "-wal"), sidecar(path, "-journal")):

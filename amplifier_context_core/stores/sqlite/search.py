@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -20,8 +21,7 @@ _BATCH_SECONDS = 0.02  # of one batch, before other tasks run
 # Each batch is a segment of a table. Segments are joined at 16 and at 64, FTS5's defaults are 4 and 16: filling takes
 # a third less time.
 _MERGING = (("automerge", 16), ("crisismerge", 64))
-_MAX_KEYS = 50  # of one statement
-_SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN ({','.join('?' * _MAX_KEYS)}) ORDER BY id"  # noqa: S608
+_SELECT_ROWS = f"SELECT id, {ENTRY_COLUMNS} FROM entries WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"  # noqa: S608
 
 
 def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
@@ -65,13 +65,11 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
     seqs: dict[int, int] = {}
 
     def texts(keys: Sequence[int]) -> Iterator[tuple[int, Text]]:
-        for at in range(0, len(keys), _MAX_KEYS):
-            some = keys[at : at + _MAX_KEYS]
-            for row in db.execute(_SELECT_ROWS, [*some, *[-1] * (_MAX_KEYS - len(some))]):
-                entry = decode_entry_row(row[1:], session_id, row[0])
-                if entry is not None:
-                    seqs[row[0]] = entry.seq
-                    yield row[0], ranked_text(entry)
+        for row in db.execute(_SELECT_ROWS, (json.dumps(keys),)):
+            entry = decode_entry_row(row[1:], session_id, row[0])
+            if entry is not None:
+                seqs[row[0]] = entry.seq
+                yield row[0], ranked_text(entry)
 
     index = Fts(db, range(session.key_of(0), session.key_of(session.length)), texts)
     return [seqs[key] for key in search(parsed, index, session.length, limit)]

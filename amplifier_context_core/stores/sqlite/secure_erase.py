@@ -26,7 +26,6 @@ RETRY_DELAY = 0.02
 
 
 def request_erase(db: sqlite3.Connection) -> None:
-    """Request an erasure, as part of the transaction that replaces the messages."""
     db.execute("INSERT INTO facts VALUES ('erasing', 1) ON CONFLICT(name) DO UPDATE SET value = value + 1")
 
 

@@ -156,21 +156,17 @@ class DatabaseStore(ABC):
             return await self._search(session_id, query, limit)
 
     async def _search(self, session_id: str, query: str, limit: int) -> list[int]:
-        def found(db: sqlite3.Connection) -> list[int] | None:
-            from .search import matching_seqs  # here, and in the thread: many sessions are never searched
+        from . import search  # here: many sessions are never searched
 
-            return matching_seqs(db, session_id, query, limit)
+        def found(db: sqlite3.Connection) -> list[int] | None:
+            return search.matching_seqs(db, session_id, query, limit)
 
         def fill(db: sqlite3.Connection) -> bool:
-            from .search import index_next_batch
-
-            return index_next_batch(db, session_id)
+            return search.index_next_batch(db, session_id)
 
         def found_or_scanned(db: sqlite3.Connection) -> list[int]:
-            from .search import scan
-
             seqs = found(db)
-            return scan(db, session_id, query, limit) if seqs is None else seqs
+            return search.scan(db, session_id, query, limit) if seqs is None else seqs
 
         seqs = await self._read(session_id, found)
         if seqs is not None:
@@ -226,13 +222,7 @@ class DatabaseStore(ABC):
                 self._report(engine.reports.pop(0))
 
     async def _exists(self, session_id: str) -> bool:
-        engine = self._engine_of(session_id)
-
-        def work(db: sqlite3.Connection) -> bool:
-            engine.locks.check_not_lost(session_id)
-            return queries.find_session(db, session_id) is not None
-
-        return await self._read(session_id, work)
+        return await self._read(session_id, lambda db: queries.find_session(db, session_id)) is not None
 
     async def _change(self, session_id: str, change: Callable[[sqlite3.Connection], object]) -> None:
         engine = self._engine_of(session_id)
@@ -300,9 +290,7 @@ class SqliteStore(DatabaseStore):
 
     async def sessions(self) -> list[SessionInfo]:
         def work(db: sqlite3.Connection) -> list[SessionInfo]:
-            rows = list(queries.session_rows(db))
-            holders = self._engine.locks.holders(row.session_id for row in rows)
-            return [row.info(holders.get(row.session_id, "")) for row in rows]
+            return [row.info(self._engine.locks.holder(row.session_id)) for row in queries.session_rows(db)]
 
         return await self._engine.read(work)
 
