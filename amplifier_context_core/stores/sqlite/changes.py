@@ -16,6 +16,7 @@ from ...errors import StoreError
 from ...transcript.entry import Entry
 from ..validation import check_index, no_session, session_exists
 from .driver import required_row
+from .errors import is_index_damage
 from .queries import check_archive, find_session, session_rows
 from .rows import (
     ENTRY_COLUMNS,
@@ -90,8 +91,7 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         # What the index holds of later entries is not found, and the next search replaces it. What is kept nowhere else
         # goes now.
         session.indexed = min(session.indexed, keep)
-        if not archive and has_indexed(db, start_key, stop_key):
-            drop_index(db)
+        if not archive and not _removed_from_index(db, start_key, stop_key):
             session.indexed = 0
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
     _add(db, session, session_id, entries, keep)
@@ -190,6 +190,21 @@ def has_indexed(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
     """True if the search index holds texts of some of these keys, perhaps of entries that are gone."""
     select = "SELECT 1 FROM words_content WHERE id >= ? AND id < ? LIMIT 1"
     return has_table(db, "words") and db.execute(select, (start, stop_key)).fetchone() is not None
+
+
+def _removed_from_index(db: sqlite3.Connection, start: int, stop_key: int) -> bool:
+    """Remove the texts of these keys from the search index. False if that was damaged, and is dropped."""
+    if not can_index(db) or not has_indexed(db, start, stop_key):
+        return True
+    try:
+        for table in SEARCH_TABLES:
+            db.execute(f"DELETE FROM {table} WHERE rowid >= ? AND rowid < ?", (start, stop_key))  # noqa: S608 - constant
+    except sqlite3.DatabaseError as problem:
+        if not is_index_damage(problem):
+            raise
+        drop_index(db)
+        return False
+    return True
 
 
 def drop_index(db: sqlite3.Connection) -> None:
