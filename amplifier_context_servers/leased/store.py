@@ -31,7 +31,6 @@ from .protocol import (
     Driver,
     EntryRow,
     Lease,
-    NotDurable,
     SessionRow,
     decode_row,
     decode_rows,
@@ -191,7 +190,7 @@ class LeasedStore(Generic[D]):
                     is_deleted = await driver.delete(lease)
                 row = None if is_deleted else await retry_once(lambda: driver.state(session_id))
             except StoreError as problem:
-                if is_unknown or isinstance(problem, NotDurable):
+                if is_unknown:
                     raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
                 raise
             if row is not None:
@@ -403,10 +402,10 @@ class LeasedStore(Generic[D]):
             except SessionLost:
                 raise
             except StoreError as problem:
-                if isinstance(problem, (ConnectionLost, NotDurable)):
+                if isinstance(problem, ConnectionLost):
                     lease.unknown = revision
-                if isinstance(problem, ConnectionLost) and attempt < 3:
-                    continue
+                    if attempt < 3:
+                        continue
                 if lease.unknown is not None:
                     raise OutcomeUnknown(
                         f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"

@@ -27,7 +27,6 @@ ELSEWHERE = {
     "core.default_paths.project_name": "the path of a folder",
     "core.rendering.lookalikes._any_of": "makes the patterns of this module when it is imported",
     "core.rendering.thinking.thinking_rule": "the name of a model",
-    "servers.redis_server.client.RedisClient._check_server_settings": "the version of a server",
     "servers.redis_server.driver.RedisDriver.sessions": "the prefix of keys, of a URL",
     "core.stores.registry._without_scheme": "the URL of a store",
     "core.stores.validation.is_recovered": "an id of a session",
