@@ -22,7 +22,7 @@ from amplifier_context_core.errors import StoreError
 
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
-from .errors import advice, name_of, server_text, state_before_connection
+from .errors import advice, name_of, server_text
 from .queries import rendered
 from .schema import create
 from .url import PostgresSettings
@@ -195,10 +195,8 @@ class PostgresPool:
         return StoreError(f"{self.display_name} refused: {name_of(problem)}{text}; {advice(problem.sqlstate or '')}")
 
     def _unreachable(self, problem: psycopg.Error) -> Unreachable:
-        hint = advice(
-            state_before_connection(problem), "check that it is running and that the URL is right, then try again"
-        )
-        return Unreachable(f"{self.display_name} cannot be reached{server_text(problem)}; {hint}")
+        text = server_text(problem)
+        return Unreachable(f"{self.display_name} cannot be reached{text}; check server and URL, then try again")
 
 
 def _sent(value: object) -> object:
