@@ -158,8 +158,8 @@ UNUSABLE = {
         *("host/x?schmea=mine", "host/x?statement_timeout=inf", "host/x?connect_timeout=soon", "host/x?pool_size=2.7"),
     ],
     REDIS: [
-        *("host:99999999/0", "[::1/0", "host/abc", "host/-1", "host/1_0", "host/\u0663", "host/%31", "host/2147483648"),
-        *("host/1/2", "host?db=", "host/3?db=4", "host?db=3&db=4", "host?db=3&cluster=true", "host?prefix="),
+        *("host:99999999/0", "[::1/0", "host/abc", "host/-1", "host/1_0", "host/\u0663", "host/%31"),
+        *("host/1/2", "host?db=", "host?db=3&cluster=true", "host?prefix="),
         *(f"host?prefix={'x' * 101}", "host?lease_ttl=0", "host?socket_timeout=nan", "host?no_such_parameter=1"),
     ],
 }

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Extent, MemoryStore, Repair, Store
+from amplifier_context_core.stores import Extent, MemoryStore, Repair
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.stores.sqlite.driver import Connection
@@ -256,21 +256,15 @@ def former(root: Path) -> Path:
     return root
 
 
-async def assert_held(store: Store, name: str) -> None:
-    """Fail unless a store holds all of a session."""
-    model = MemoryStore()
-    await begin(model, name)
-    assert not (await whole(store, name)).differs(await whole(model, name))
-
-
 async def test_a_session_is_carried_over_once_with_all_that_it_holds(former: Path, store: JsonlStore) -> None:
-    name, repairs = "whole", list[Repair]()
+    name, repairs, model = "whole", list[Repair](), MemoryStore()
+    await begin(model, name)
     before = {path.name: path.read_bytes() for path in (former / name).iterdir()}
-    await assert_held(store, name)
+    assert not (await whole(store, name)).differs(await whole(model, name))
     assert {path.name: path.read_bytes() for path in (former / name).iterdir()} == before, "reading writes nothing"
     for _ in range(2):
         await store.open(name, repairs.append)
-        await assert_held(store, name)
+        assert not (await whole(store, name)).differs(await whole(model, name))
         assert await store.verify(name) == []
         await store.close()
     assert repairs == []
