@@ -31,7 +31,6 @@ from .protocol import (
     Driver,
     EntryRow,
     Lease,
-    NotDurable,
     SessionRow,
     decode_row,
     decode_rows,
@@ -191,7 +190,7 @@ class LeasedStore(Generic[D]):
                     is_deleted = await driver.delete(lease)
                 row = None if is_deleted else await retry_once(lambda: driver.state(session_id))
             except StoreError as problem:
-                if is_unknown or isinstance(problem, NotDurable):
+                if is_unknown:
                     raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
                 raise
             if row is not None:
@@ -403,10 +402,10 @@ class LeasedStore(Generic[D]):
             except SessionLost:
                 raise
             except StoreError as problem:
-                if isinstance(problem, (ConnectionLost, NotDurable)):
+                if isinstance(problem, ConnectionLost):
                     lease.unknown = revision
-                if isinstance(problem, ConnectionLost) and attempt < 3:
-                    continue
+                    if attempt < 3:
+                        continue
                 if lease.unknown is not None:
                     raise OutcomeUnknown(
                         f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"
@@ -441,33 +440,16 @@ async def retry_once(ask: Callable[[], Awaitable[T]]) -> T:
 
 async def _problems(driver: Driver, session_id: str) -> list[str]:
     before = await driver.state(session_id)
-    if before is None:
-        return []
-    length = before.extent.length
-    rows, beyond = await driver.read(session_id, 0, length), await driver.read(session_id, length, None)
-    found = {row.seq for row in await driver.find(session_id, sorted(row.seq for row in rows if row.seq > 0))}
-    archived = await driver.archived(session_id)
+    rows, archived = await driver.read(session_id, 0, None), await driver.archived(session_id)
     after = await driver.state(session_id)
-    is_same = after is not None and after.revision == before.revision  # no writer changed the session meanwhile
     problems: list[str] = []
-    if is_same and (len(rows) != length or beyond):
-        problems.append(
-            f"its record says {length:,} messages; {len(rows):,} of them are there, and {len(beyond):,} beyond its end"
-        )
+    if before and after and after.revision == before.revision and len(rows) != before.extent.length:
+        problems.append(f"its record says {before.extent.length:,} messages; {len(rows):,} of them are there")
     for index, row in enumerate(rows):
-        if row is GONE:
-            problems.append(f"the message at index {index:,} is gone")
-        elif _is_damaged(session_id, row):
-            problems.append(f"the message at index {index:,}{f' (m{row.seq})' if row.seq > 0 else ''} is damaged")
-        elif is_same and row.seq not in found:
-            problems.append(f"m{row.seq} at index {index:,} is not found by its seq")
-    problems += [f"m{row.seq} of the archive is damaged" for row in archived if _is_damaged(session_id, row)]
-    highest = max((row.seq for row in rows), default=0)
-    if is_same and highest > before.extent.last_seq:
-        problems.append(
-            f"it holds m{highest}, and its record says that no seq above {before.extent.last_seq:,} was ever given"
-        )
-    return problems
+        if _is_damaged(session_id, row):
+            name = f" (m{row.seq})" if row.seq > 0 else ""
+            problems.append(f"the message at index {index:,}{name} is {'gone' if row is GONE else 'damaged'}")
+    return problems + [f"m{row.seq} of the archive is damaged" for row in archived if _is_damaged(session_id, row)]
 
 
 def _is_damaged(session_id: str, row: EntryRow) -> bool:

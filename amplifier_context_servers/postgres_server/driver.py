@@ -7,8 +7,7 @@ writers can interleave.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC
 from typing import Any, NamedTuple, cast
 
@@ -80,8 +79,9 @@ class PostgresDriver:
     # -- changes --------------------------------------------------------------------------------------------------
 
     async def replace(self, lease: Lease, keep: int, rows: Sequence[EntryRow], archive: bool, change: Change) -> bool:
-        if keep == lease.length:
-            return await self._append(_Append(lease, rows, change))
+        is_small = len(rows) <= _MAX_BATCHED_ROWS and _size(rows) <= _MAX_BATCHED_BYTES
+        if keep == lease.length and is_small:  # a larger append would delay the others
+            return await self._appends.add(_Append(lease, rows, change))
         extent = lease.extent_with(rows, keep)
         values = _guard(lease, change) | {
             "keep": keep,
@@ -95,32 +95,13 @@ class PostgresDriver:
             if archive:
                 await self._execute(connection, queries.ARCHIVE, values)
             await self._execute(connection, queries.DELETE_TAIL, values)
-            await self._insert(connection, lease, keep, _chunks(rows))
+            start = keep
+            for chunk in _chunks(rows):
+                place = {"key": lease.row.key, "start": start}
+                await self._execute(connection, queries.INSERT, place | _columns(chunk))
+                start += len(chunk)
 
         return await self._guarded(queries.REPLACE, values, work)
-
-    async def _append(self, one: _Append) -> bool:
-        if len(one.rows) <= _MAX_BATCHED_ROWS and _size(one.rows) <= _MAX_BATCHED_BYTES:
-            return await self._appends.add(one)
-        # Alone: it would delay the others. The statement that locks the session's row has rows already, so that one
-        # which is cut off locks nothing.
-        first, *others = _chunks(one.rows)
-
-        async def work(connection: Connection) -> bool:
-            async with connection.transaction() if others else contextlib.nullcontext():
-                cursor = await self._execute(connection, queries.APPEND, _batch_values([one], first))
-                if cursor.rowcount:
-                    await self._insert(connection, one.lease, one.lease.length + len(first), others)
-                return bool(cursor.rowcount)
-
-        return await self.pool.run(work)
-
-    async def _insert(
-        self, connection: Connection, lease: Lease, start: int, chunks: Iterable[Sequence[EntryRow]]
-    ) -> None:
-        for chunk in chunks:
-            await self._execute(connection, queries.INSERT, {"key": lease.row.key, "start": start} | _columns(chunk))
-            start += len(chunk)
 
     async def _append_all(self, batch: Sequence[_Append]) -> Sequence[bool | Exception]:
         try:
@@ -254,9 +235,9 @@ def _columns(rows: Sequence[EntryRow]) -> dict[str, Any]:
     }
 
 
-def _batch_values(batch: Sequence[_Append], first: Sequence[EntryRow] | None = None) -> dict[str, Any]:
-    """Return the values of one statement for appends to several sessions; of a long append, with its first rows."""
-    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(first or one.rows)]
+def _batch_values(batch: Sequence[_Append]) -> dict[str, Any]:
+    """Return the values of one statement for appends to several sessions."""
+    sent = [(one.lease, row, index) for one in batch for index, row in enumerate(one.rows)]
     return _columns([row for _, row, _ in sent]) | {
         "keys": [one.lease.row.key for one in batch],
         "fences": [one.lease.row.token for one in batch],

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -22,7 +22,7 @@ from amplifier_context_core.errors import StoreError
 
 from ..leased.loop_thread import LoopThread
 from ..leased.protocol import ConnectionLost, Unreachable
-from .errors import advice, name_of, server_text, state_before_connection
+from .errors import advice, name_of, server_text
 from .queries import rendered
 from .schema import create
 from .url import PostgresSettings
@@ -30,8 +30,6 @@ from .url import PostgresSettings
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[Any]
 Row = tuple[Any, ...]
-
-log = logging.getLogger(__name__)
 
 _GRACE = 5.0  # seconds after the statement timeout (at most as long again) until a silent server is disconnected
 _RETRY = 0.2  # seconds after which a pool tries a refused connection once more, and then no more
@@ -49,7 +47,6 @@ class PostgresPool:
         self._opening = asyncio.Lock()
         self._closing: set[asyncio.Task[None]] = set()
         self._watched: dict[Connection, tuple[float, asyncio.TimerHandle]] = {}  # in use, and when each is cut off
-        self._is_warned = False
         self._kwargs: dict[str, Any] = {"autocommit": True, "connect_timeout": round(settings.connect_timeout)}
         self._max_silence = settings.statement_timeout + min(_GRACE, settings.statement_timeout)  # seconds
 
@@ -138,7 +135,8 @@ class PostgresPool:
         async with self._opening:
             if self._pool is None:
                 async with await self._connect() as connection:
-                    await self._limited(connection, self._prepare, self.settings.statement_timeout)
+                    make = partial(create, schema=self.settings.schema)
+                    await self._limited(connection, make, self.settings.statement_timeout)
                 pool = AsyncConnectionPool(
                     self.settings.url,
                     kwargs=self._kwargs,
@@ -172,18 +170,6 @@ class PostgresPool:
             [f"{round(self.settings.statement_timeout * 1000)}ms", self.settings.durable],
         )
 
-    async def _prepare(self, connection: Connection) -> None:
-        """Create the schema, and warn once of a server that may lose messages."""
-        await create(connection, self.settings.schema)
-        found = await (await connection.execute("SELECT current_setting('fsync')")).fetchone()
-        if self.settings.durable and found is not None and found[0] == "off" and not self._is_warned:
-            self._is_warned = True
-            log.warning(
-                "%s runs with fsync = off: a power failure may lose acknowledged messages; "
-                "turn it on, or set `durability: none` if that is intended",
-                self.display_name,
-            )
-
     # -- errors ---------------------------------------------------------------------------------------------------
 
     def _translated(self, problem: psycopg.Error, connection: Connection) -> StoreError:
@@ -195,10 +181,8 @@ class PostgresPool:
         return StoreError(f"{self.display_name} refused: {name_of(problem)}{text}; {advice(problem.sqlstate or '')}")
 
     def _unreachable(self, problem: psycopg.Error) -> Unreachable:
-        hint = advice(
-            state_before_connection(problem), "check that it is running and that the URL is right, then try again"
-        )
-        return Unreachable(f"{self.display_name} cannot be reached{server_text(problem)}; {hint}")
+        text = server_text(problem)
+        return Unreachable(f"{self.display_name} cannot be reached{text}; check server and URL, then try again")
 
 
 def _sent(value: object) -> object:

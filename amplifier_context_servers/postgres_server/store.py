@@ -3,12 +3,8 @@
 ``postgresql://user@host:5432/database?schema=NAME&lease_ttl=30``. See `driver` for how a change is applied, and
 `schema` for the tables.
 
-`rewrite` (to erase a pasted secret) replaces the rows and then vacuums their tables, so that no query can find the old
-ones. Bytes may remain where no query looks:
-
-- in the free space of a page until it is used again (``VACUUM FULL`` rewrites whole tables),
-- in the write-ahead log until it is recycled, and in replicas for a moment,
-- in archived logs and backups for as long as those are kept.
+`rewrite` (to erase a pasted secret) replaces the rows and then vacuums their tables. docs/stores.md says where bytes
+may remain.
 """
 
 from __future__ import annotations
