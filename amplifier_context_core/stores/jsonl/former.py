@@ -27,7 +27,7 @@ from .comparison import adopted, parsed_lines
 from .files import exists, open_file, remove
 from .paths import FORMER_PARTS, Part, SessionFiles
 
-_JOURNAL = re.compile(rb"amplifier-context-pending 1 (\d{1,18}) ([0-9a-f]{8})")
+_JOURNAL = b"amplifier-context-pending 1"
 _READ: tuple[Part, ...] = ("main", "index", "archive", "checkpoint")
 _CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
 
@@ -77,8 +77,11 @@ def read_former(files: SessionFiles) -> FormerSession | None:
 def check_journal(files: SessionFiles) -> None:
     """Raise `StoreError` if an edit was committed and not applied: once it is, its head is overwritten."""
     head, _, body = (_content(files.path("pending")) or b"").partition(b"\n")
-    figures = _JOURNAL.fullmatch(head)
-    if figures and zlib.crc32(body[: int(figures[1])]) == int(figures[2], 16):
+    figures = head.removeprefix(_JOURNAL).split()
+    if not head.startswith(_JOURNAL) or len(figures) != 2 or not figures[0].isdigit():
+        return
+    body = body[: int(figures[0])]
+    if len(body) == int(figures[0]) and b"%08x" % zlib.crc32(body) == figures[1]:
         raise StoreError(
             f"session {files.session_id!r}: a crash interrupted an edit; open it once with commit 37ba2a6, or remove "
             f"{files.path('pending')} to go on without that edit"
