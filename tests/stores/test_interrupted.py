@@ -50,8 +50,6 @@ class Work(NamedTuple):
 
 async def _former_files(folder: Path) -> None:
     unpack(folder)
-    for name in ("edited", "erased"):  # refused
-        shutil.rmtree(folder / name)
 
 
 async def _former_database(folder: Path) -> None:
@@ -96,12 +94,13 @@ def _copy(source: str, target: str, folder: Path) -> None:
 
 _FILES, _JOURNAL, _SOURCE = "jsonl:{}", "jsonl:{}?journal=truncate", "jsonl:{}/from"
 _DATABASE = "sqlite:{}/sessions.db"
+_FORMER = b"is message 5."
 _PAGE, _NOTHING = partial(overwritten_page, table="entries", number=3), str
 _GARBAGE = partial(Path.write_bytes, data=b"no database" * 1_000)
 WORK = {
-    "carry over files": Work(_former_files, partial(_open, _FILES, "fsync"), (_FILES,)),
-    "carry over, flushed": Work(_former_files, partial(_open, _FILES, "flush"), (_FILES,)),
-    "carry over, with a journal": Work(_former_files, partial(_open, _JOURNAL, "flush"), (_FILES,)),
+    "carry over files": Work(_former_files, partial(_open, _FILES, "fsync"), (_FILES,), _FORMER),
+    "carry over, flushed": Work(_former_files, partial(_open, _FILES, "flush"), (_FILES,), _FORMER),
+    "carry over, with a journal": Work(_former_files, partial(_open, _JOURNAL, "flush"), (_FILES,), _FORMER),
     "carry over a database": Work(_former_database, partial(_open, _DATABASE, "fsync"), (_DATABASE,)),
     "repair a database": Work(partial(_database, _PAGE), partial(_repair, "sessions.db"), (_DATABASE,)),
     "repair a session": Work(

@@ -1,7 +1,7 @@
 """Read a session as commit 37ba2a6 kept it: in text files, an index, an archive, a checkpoint and a redo journal.
 
-Once the database holds what the files say, they are moved into a folder of their own. The first message that is erased
-erases them too. A journal with an edit that a crash interrupted is for that commit to apply: its session is refused.
+A transaction of the journal that was committed and not applied is applied to the bytes in memory. Once the database
+holds what the files say, they are moved into a folder of their own. The first message that is erased erases them too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .files import exists, open_file, remove
 from .paths import FORMER_PARTS, Part, SessionFiles
 
 _JOURNAL = b"amplifier-context-pending 1"
-_READ: tuple[Part, ...] = ("main", "index", "archive", "checkpoint")
+_ANCHOR_BYTES = 4096  # before the offset of an edit; their checksum ties the journal to the main file
 _CHECKSUM = re.compile(rb'\{"crc32":(\d{1,10}),')
 
 
@@ -49,43 +49,33 @@ class FormerSession(NamedTuple):
     archived: list[Entry]  # what edits removed
     last_seq: int
     checkpoint: tuple[int, bytes] | None  # what the checkpoint covers, and its bytes; None without an intact one
+    is_outdated: bool  # the journal changes the text file that is on the disk
     lost: int  # messages that the index knows and the text file does not hold
     unreadable: list[bytes]  # lines of the text file that are no messages
 
 
 def read_former(files: SessionFiles) -> FormerSession | None:
     """Return the session that a text file and files beside it hold; None if there is no text file."""
-    check_journal(files)
-    main, index, archive, checkpoint = (_content(files.path(part)) for part in _READ)
-    if main is None:
+    all_parts: tuple[Part, ...] = ("main", *FORMER_PARTS)
+    parts: dict[Part, bytes] = {part: data for part in all_parts if (data := _content(files.path(part))) is not None}
+    on_disk = parts.get("main")
+    _apply_journal(parts, files)
+    if "main" not in parts:
         return None
-    records = [record for line in (index or b"").split(b"\n") if (record := _decode_record(line))]
-    archived, last_seq = _read_archive(archive or b"", files.session_id)
+    records = [record for line in parts.get("index", b"").split(b"\n") if (record := _decode_record(line))]
+    archived, last_seq = _read_archive(parts.get("archive", b""), files.session_id)
     last_seq = max(last_seq, *(max(one.seq, one.stated_max_seq or 0) for one in records), 0)
-    order, unreadable, lost = _read_main(main, records, files.session_id)
+    order, unreadable, lost = _read_main(parts["main"], records, files.session_id)
     entries = adopted(files.session_id, order, last_seq)
     return FormerSession(
         entries,
         archived,
         max(last_seq, *(entry.seq for entry in entries), 0),
-        _checkpoint(checkpoint or b"", entries, records),
+        _checkpoint(parts.get("checkpoint", b""), entries, records),
+        on_disk != parts["main"],
         lost,
         unreadable,
     )
-
-
-def check_journal(files: SessionFiles) -> None:
-    """Raise `StoreError` if an edit was committed and not applied: once it is, its head is overwritten."""
-    head, _, body = (_content(files.path("pending")) or b"").partition(b"\n")
-    figures = head.removeprefix(_JOURNAL).split()
-    if not head.startswith(_JOURNAL) or len(figures) != 2 or not figures[0].isdigit():
-        return
-    body = body[: int(figures[0])]
-    if len(body) == int(figures[0]) and b"%08x" % zlib.crc32(body) == figures[1]:
-        raise StoreError(
-            f"session {files.session_id!r}: a crash interrupted an edit; open it once with commit 37ba2a6, or remove "
-            f"{files.path('pending')} to go on without that edit"
-        )
 
 
 def former_files(files: SessionFiles) -> list[str]:
@@ -95,12 +85,16 @@ def former_files(files: SessionFiles) -> list[str]:
 
 
 def put_away(files: SessionFiles) -> None:
-    """Move the files of the former version into their folder."""
-    with suppress(FileExistsError):
-        os.mkdir(files.path("former"), 0o700)
-    for path in former_files(files):
-        os.replace(path, os.path.join(files.path("former"), os.path.basename(path)))
-    sync_folder(Path(files.path("former")))
+    """Move the files of the former version into their folder. If the journal replaces them, remove them."""
+    if (_content(files.path("pending")) or b"").startswith(_JOURNAL):
+        for path in former_files(files):
+            remove(path)
+    else:
+        with suppress(FileExistsError):
+            os.mkdir(files.path("former"), 0o700)
+        for path in former_files(files):
+            os.replace(path, os.path.join(files.path("former"), os.path.basename(path)))
+        sync_folder(Path(files.path("former")))
     sync_folder(Path(files.folder))
 
 
@@ -198,3 +192,39 @@ def _archive_fields(line: bytes) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):
             return cast("dict[str, Any]", loads(line))
     return {}
+
+
+# -- the journal -------------------------------------------------------------------------------------------------------
+
+
+def _apply_journal(parts: dict[Part, bytes], files: SessionFiles) -> None:
+    """Apply a transaction that was committed, if it belongs to this text file."""
+    head, _, body = parts.pop("pending", b"").partition(b"\n")
+    figures = head.removeprefix(_JOURNAL).split()
+    if not head.startswith(_JOURNAL) or len(figures) != 2 or not figures[0].isdigit():
+        return
+    body = body[: int(figures[0])]
+    if len(body) != int(figures[0]) or b"%08x" % zlib.crc32(body) != figures[1]:
+        return
+    header, _, data = body.partition(b"\n")
+    fields = cast("dict[str, Any]", orjson.loads(header))
+    steps: list[tuple[str, Part, int, bytes]] = []
+    for kind, part, offset, length in fields["steps"]:
+        steps.append((kind, part, offset, data[:length]))
+        data = data[length:]
+    main = parts.get("main", b"")
+    start, new = next((step[2:] for step in steps if step[:2] == ("put", "main")), (0, b""))
+    if zlib.crc32(main[max(0, start - _ANCHOR_BYTES) : start]) != fields["anchor"]:
+        return
+    if fields["grows"] and len(main) > start + len(new) and main.startswith(new, start):
+        return  # it was applied, and the history goes on after it
+    for kind, part, offset, content in steps:
+        before = parts.get(part, b"")
+        if kind == "put":
+            parts[part] = before[:offset] + content
+        elif kind == "patch":
+            parts[part] = before[:offset] + content + before[offset + len(content) :]
+        elif kind == "drop":
+            parts.pop(part, None)
+        elif (new := _content(f"{files.path(part)}.new")) is not None:
+            parts[part] = new

@@ -22,8 +22,8 @@ from ..sqlite.schema import SIDECARS, VERSION, open_in_memory, replacement, side
 from ..sqlite.secure_erase import is_erase_pending, remove_copies
 from ..sqlite.worker import SqliteWorker
 from .files import add_lines, exists, remove
-from .former import check_journal, former_files, put_away, read_former, remove_former
-from .mirror import NEW_FILE, Mirror
+from .former import former_files, put_away, read_former, remove_former
+from .mirror import EDITED, NEW_FILE, Mirror, save_mark
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,6 @@ class MirroredSession(Companion):
         self._mirror.begin()
 
     def _adopt(self) -> None:
-        check_journal(self.files)  # before there is a database
         db = self.engine.database()
         former = former_files(self.files)
         if former:  # what the database was made from is changed from here on
@@ -111,6 +110,8 @@ class MirroredSession(Companion):
         changes.load(db, name, found.entries, found.archived, last_seq=found.last_seq, updated=updated)
         if found.checkpoint is not None:
             changes.save_checkpoint(db, name, *found.checkpoint)
+        if found.is_outdated:
+            save_mark(db, EDITED)
         is_former = bool(former_files(self.files))
         if self.engine.locks.held and (found.lost or not is_former):
             what = "of a former version" if is_former else "of another program, without a database"
