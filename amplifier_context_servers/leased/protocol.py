@@ -46,6 +46,10 @@ class ConnectionLost(StoreError):
     """The connection broke before the answer came: the server may have carried out the request, or still do so."""
 
 
+class NotDurable(StoreError):
+    """A change was applied, but the server did not confirm in time that it is on disk."""
+
+
 class EntryRow(NamedTuple):
     """An entry as servers keep it (see `codec`). `extra` is mostly empty."""
 

@@ -31,6 +31,7 @@ from .protocol import (
     Driver,
     EntryRow,
     Lease,
+    NotDurable,
     SessionRow,
     decode_row,
     decode_rows,
@@ -190,7 +191,7 @@ class LeasedStore(Generic[D]):
                     is_deleted = await driver.delete(lease)
                 row = None if is_deleted else await retry_once(lambda: driver.state(session_id))
             except StoreError as problem:
-                if is_unknown:
+                if is_unknown or isinstance(problem, NotDurable):
                     raise OutcomeUnknown(f"session {session_id!r}: {problem}; delete it again") from problem
                 raise
             if row is not None:
@@ -402,10 +403,10 @@ class LeasedStore(Generic[D]):
             except SessionLost:
                 raise
             except StoreError as problem:
-                if isinstance(problem, ConnectionLost):
+                if isinstance(problem, (ConnectionLost, NotDurable)):
                     lease.unknown = revision
-                    if attempt < 3:
-                        continue
+                if isinstance(problem, ConnectionLost) and attempt < 3:
+                    continue
                 if lease.unknown is not None:
                     raise OutcomeUnknown(
                         f"session {lease.session_id!r}: {problem}; the next call finds out whether the change was made"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -21,7 +22,7 @@ from amplifier_context_core.errors import StoreError
 
 from ..leased.batching import MicroBatcher
 from ..leased.loop_thread import LoopThread
-from ..leased.protocol import ConnectionLost, Unreachable
+from ..leased.protocol import ConnectionLost, NotDurable, Unreachable
 from .errors import REFUSALS, explain, reason
 from .url import FIXED, RedisSettings
 
@@ -61,6 +62,7 @@ class RedisClient:
         self._is_outdated = False  # the client stays with a server that is no master any more
         self._checking = asyncio.Lock()
         self._is_checked = False
+        self._wait_aof = False
         self._risk = ""  # what a crash of the server may lose, for the log at the first change: a reader loses nothing
         self._changes: MicroBatcher[Command, Reply] = MicroBatcher(self._change_all)
         self._at_once = asyncio.Semaphore(settings.pool_size)  # commands on a cluster: its client queues none
@@ -101,8 +103,30 @@ class RedisClient:
         if risk := self._risk:
             self._risk = ""
             log.warning("%s", risk)
-        replies = await self._send(batch)
-        return [self.refused(reply) if isinstance(reply, Exception) else reply for reply in replies]
+        if not self._wait_aof:
+            replies, not_durable = await self._send(batch), None
+        else:
+            wait = ("WAITAOF", 1, 0, round(self.settings.socket_timeout * 1000))
+            *replies, synced = await self._send([*batch, wait])
+            not_durable = self._not_durable(synced)
+        return [
+            self.refused(reply) if isinstance(reply, Exception) else (reply and not_durable) or reply
+            for reply in replies
+        ]
+
+    def _not_durable(self, synced: Reply) -> NotDurable | None:
+        """Return an error if the reply to WAITAOF does not confirm that the changes are on the server's disk."""
+        if isinstance(synced, Exception):
+            self._wait_aof = False
+            log.warning(
+                "%s has no append-only file (WAITAOF): a crash there may lose acknowledged messages", self.display_name
+            )
+            return None
+        if cast("list[int]", synced)[0] >= 1:
+            return None
+        return NotDurable(
+            f"{self.display_name} did not confirm in {self.settings.socket_timeout:g} s that the change is on its disk"
+        )
 
     async def _send(self, commands: Sequence[Command]) -> list[Reply]:
         """Send commands together, and return their replies; an error reply is an exception among them."""
@@ -187,9 +211,9 @@ class RedisClient:
 
     async def _check_server_settings(self) -> None:
         """Find out how durable the server's changes are, and note the risk if that is less than configured."""
-        found: dict[str, str] = {}
+        found: dict[str, str] = {"redis_version": "0"}
         names = ("appendonly", "appendfsync", "maxmemory-policy")
-        for reply in await self._exchange([("CONFIG GET", name) for name in names]):
+        for reply in await self._exchange([("INFO", "server"), *(("CONFIG GET", name) for name in names)]):
             found |= reply if isinstance(reply, dict) else {}
         appendonly, appendfsync, policy = (found.get(name, "") for name in names)
         self.has_aof = appendonly != "no"
@@ -200,14 +224,16 @@ class RedisClient:
                 self.display_name,
                 policy,
             )
-        if self.settings.durable and (appendonly, appendfsync) != ("yes", "always"):
-            known = (
-                f"appendonly {appendonly}, appendfsync {appendfsync or 'unknown'}" if appendonly else "no CONFIG GET"
-            )
-            self._risk = (
-                f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
-                "appendfsync always, or set `durability: none` if that is intended"
-            )
+        is_at_risk = self.settings.durable and (appendonly, appendfsync) != ("yes", "always")
+        can_wait = [int(part) for part in re.findall(r"\d+", found["redis_version"])] >= [7, 2]
+        # WAITAOF confirms changes of its own connection only, so not on a cluster.
+        self._wait_aof = is_at_risk and can_wait and self.has_aof and not self.settings.cluster
+        known = f"appendonly {appendonly}, appendfsync {appendfsync or 'unknown'}" if appendonly else "no CONFIG GET"
+        risk = (
+            f"{self.display_name} may lose acknowledged messages when it crashes ({known}): set appendonly yes and "
+            "appendfsync always, or set `durability: none` if that is intended"
+        )
+        self._risk = risk if is_at_risk and not self._wait_aof else ""
 
     # -- errors ---------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "core.default_paths.project_name": "the path of a folder",
     "core.rendering.lookalikes._any_of": "makes the patterns of this module when it is imported",
     "core.rendering.thinking.thinking_rule": "the name of a model",
+    "servers.redis_server.client.RedisClient._check_server_settings": "the version of a server",
     "servers.redis_server.driver.RedisDriver.sessions": "the prefix of keys, of a URL",
     "core.view.view_factory.settings_in": "a key of the session's own state",
 }

