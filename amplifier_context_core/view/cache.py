@@ -17,7 +17,6 @@ from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from . import shared_cache
 from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
@@ -125,7 +124,6 @@ class ViewCache:
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self.factory.of_history(history, interrupted, request)
-            await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
         return (await self._plan(base, request, history, interrupted)).unless_postponed()
 
     async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:
@@ -225,7 +223,6 @@ class ViewCache:
             view = self.factory.view(checkpoint, saved.budget, saved.output_limit, counter)
             view.revision, view.backoff = self._history.revision, saved.backoff
             views.append(view)
-            shared_cache.put(state.compatibility_key, checkpoint, saved.backoff)
         self.views.extend(views)
         self.restore_uncompacted(state, counter)
         for budget, number in state.by_budget:
