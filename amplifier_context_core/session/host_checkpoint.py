@@ -56,13 +56,8 @@ class HostCheckpoint:
             self._awaiting = False
 
     def export(self, identity: object) -> dict[str, Any] | None:
-        """Return the record of the checkpoints; None while there is none of the history as it is now.
-
-        Args:
-            identity: provider and model, as the host names them.
-
-        Raises:
-            ValueError: the identity names no provider or no model.
+        """Return the record of the checkpoints; None while there is none of the history as it is now. `identity`:
+        provider and model, as the host names them. Raises `ValueError`: it lacks one of them.
         """
         identity = _identity(identity)
         counter, cache = self._session.counter.loaded, self._session.compactor.cache
@@ -79,11 +74,8 @@ class HostCheckpoint:
         return {**self._exported[1], "identity": identity}
 
     def restore(self, record: object, identity: object) -> dict[str, Any]:
-        """Continue from a record of `export`, if it is of this history, identity and configuration.
-
-        Returns:
-            ``status``: ``restored``; ``current`` if the session has a checkpoint already; ``rejected`` with a
-            ``reason`` otherwise. ``originalsAvailable`` is always true.
+        """Continue from a record of `export`, if it is of this history, identity and configuration. Return ``status``:
+        ``restored``; ``current`` if the session has a checkpoint already; ``rejected`` with a ``reason`` otherwise.
         """
         try:
             status = {"status": self._restored(record, _identity(identity))}
@@ -128,7 +120,6 @@ class HostCheckpoint:
 
 
 def _identity(identity: object) -> dict[str, str]:
-    """Raises `ValueError`: provider or model is missing."""
     if isinstance(identity, dict):
         given = cast("dict[object, object]", identity)
         provider, model = given.get("provider"), given.get("model")
