@@ -1,22 +1,17 @@
 """Thinking that is bound, provider compactions, and all else that a view must be whatever hosts and providers send."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, approx_token_counter
+from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.rendering.renderer import Renderer
-from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.view import View
 from tests.managers import ToolHost, ask, feed, new_manager
 from tests.messages import (
     SIGNED,
     Message,
     block,
-    call,
     digest,
     rounds,
     says,
@@ -47,11 +42,6 @@ async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_con
     assert view[: len(before)] == before
 
 
-async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
-    talk = [user("Write it."), call("a", path="line of code " * 400), user("Stop. Continue later.")]
-    await ask(await feed(new_manager(), talk), 700)
-
-
 @pytest.mark.parametrize("auto", [True, False])
 async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_goes_down_to_the_target(
     auto: bool,
@@ -76,25 +66,6 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert report["compactions"] == 1
     spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"] if row["state"] != "dropped"]
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
-
-
-async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
-    """A result that answers calls of two old rounds moves all rounds behind them."""
-    both = user([{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"])
-    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says()]
-    history = list((await feed(new_manager(), talk)).snapshot())
-    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
-    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
-    await disturbed.update(early, len(early), frozenset())
-    disturbed.tail.add(history[-2])
-    task = asyncio.create_task(disturbed.tail.render())
-    await asyncio.sleep(0)
-    assert task.cancel()
-    await asyncio.wait([task])
-    for view in (disturbed, calm):
-        assert await view.update(whole, len(whole), frozenset())
-    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
-    assert disturbed.tokens == calm.tokens
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
