@@ -21,10 +21,11 @@ from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
 from .view import View
-from .view_factory import MIN_BUDGET_RATIO, ViewFactory
+from .view_factory import ViewFactory
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered
+_MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 
 
 class ViewCache:
@@ -99,7 +100,7 @@ class ViewCache:
         return [last, *near] if last else near
 
     def _large_enough(self, budget: int) -> list[View]:
-        return [view for view in self.views if view.budget >= MIN_BUDGET_RATIO * budget]
+        return [view for view in self.views if view.budget >= _MIN_BUDGET_RATIO * budget]
 
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
@@ -123,7 +124,8 @@ class ViewCache:
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
-            base = await self.factory.of_history(history, interrupted, request)
+            base = self.factory.for_limits(None, request.limits, request.counter)
+            await base.update(history, len(history), interrupted)
         return (await self._plan(base, request, history, interrupted)).unless_postponed()
 
     async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:

@@ -16,12 +16,9 @@ from ..config import Config
 from ..economics.trigger import TokenLimits
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
-from ..transcript.transcript import Snapshot
-from .candidate import ViewRequest
 from .directions import Directions
 from .view import View
 
-MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 _MIN_OUTPUT = 64  # tokens a tool output may always show
 _NOT_SHOWN = {  # settings
     "max_tokens",
@@ -84,9 +81,3 @@ class ViewFactory:
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )
         return View(checkpoint, budget, renderer, keep=self.directions.pins)
-
-    async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
-        """Return a view of this history from its start."""
-        view = self.for_limits(None, request.limits, request.counter)
-        await view.update(history, len(history), interrupted)
-        return view
