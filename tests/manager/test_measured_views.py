@@ -326,6 +326,19 @@ async def test_a_compaction_is_asked_about_once_before_and_reported_when_it_is_c
         assert events[1:] == ["context:compaction", "context:post_compact", "context:usage"]
 
 
+async def test_what_is_saved_before_the_first_request_of_a_resumed_session_keeps_its_views() -> None:
+    first = await feed(new_manager(**settings()), work(4))
+    await ask(first, BUDGET)
+    saved = await state_of(first)
+    await first.close()
+    for _ in range(2):
+        manager = make_manager(first.config, session_id=first.session_id, store=first.store)
+        await manager.pin("m1")
+        await manager.pin("m1", pinned=False)
+        await manager.close()
+    assert await state_of(manager) == saved
+
+
 async def test_a_compaction_that_came_between_is_kept() -> None:
     manager, result, _ = await pending()
     view = await ask(manager, None)
