@@ -177,15 +177,9 @@ def load_config(raw: Mapping[str, Any] | None, *, module: str = "context") -> Co
 @overload
 def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model: type[AnyConfig]) -> AnyConfig: ...
 def load_config(raw: Mapping[str, Any] | None, *, module: str = "context", model: type[Config] = Config) -> Config:
-    """Check a mount plan's config.
-
-    Args:
-        raw: the keys as the user wrote them; null values count as not written.
-        module: module id, named in warnings.
-        model: the settings, with the module's own keys and defaults where they differ from core's.
-
-    Raises:
-        ConfigError: a known key has an impossible value, or, under `strict_config`, a key is unknown.
+    """Check a mount plan's config, in which null values count as not written. `model`: the settings, with the module's
+    own keys, and defaults that differ from core's. Raises `ConfigError`: a known key has an impossible value, or, under
+    `strict_config`, a key is unknown.
     """
     if raw is not None and not isinstance(raw, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError("config", f"must be keys with values, got {type(raw).__name__}")

@@ -52,11 +52,9 @@ class HookDecision:
 
 
 async def emit(hooks: Hooks | None, owner: object, event: str, data: dict[str, Any]) -> HookDecision:
-    """Emit an event to the handlers. Never raises.
+    """Emit an event to the handlers. Never raises. `inside_handler(owner)` is True in code that the handlers run.
 
-    Args:
-        owner: the emitter; `inside_handler(owner)` is True in code that its handlers run.
-        data: plain JSON; the kernel turns anything else into text.
+    `data` is plain JSON: the kernel turns anything else into text.
     """
     if hooks is None:
         return HookDecision()

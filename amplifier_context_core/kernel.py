@@ -49,11 +49,8 @@ def load_folder(name: str, file: str) -> None:
 
 
 async def mount_manager(coordinator: Any, manager: ContextManager, module: str, events: Sequence[str] = ()) -> Cleanup:
-    """Mount a manager as the session's context; return the cleanup to be called at the end of the session.
-
-    Args:
-        module: module id, as contributor and handler name.
-        events: that the module emits beside core's.
+    """Mount a manager as the session's context; return the cleanup to be called at the end of the session. `events`:
+    those that the module emits beside core's.
     """
     warn_of_duplicate_ids(module)
     manager.session.counter.start_loading()

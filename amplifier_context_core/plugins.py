@@ -1,7 +1,6 @@
 """Plug-in points (pluggy, project name and entry-point group `amplifier_context`).
 
-A package adds strategies, token counters, stores, search indexes or embedders by returning them by name, or observes a
-history.
+A package adds strategies, token counters, stores, search indexes or embedders by name, or observes a history.
 Observers are synchronous, should be fast, and cannot veto. One that fails is named in the log and changes nothing.
 """
 
@@ -113,16 +112,9 @@ class Plugins:
         return None
 
     def make(self, point: str, name: str, key: str, builtin: Mapping[str, Callable[..., Any]], **arguments: Any) -> Any:
-        """Build the object that the config names: built in, or a plug-in's.
-
-        Args:
-            point: plug-in point, e.g. ``amplifier_context_strategies``.
-            key: config key that asked, for errors.
-            builtin: what core has itself.
-
-        Raises:
-            ConfigError: no plug-in offers that name, or the arguments do not fit.
-            PluginError: the plug-in that offers it failed.
+        """Build the object that the config names: built in, or a plug-in's. `key`: config key that asked, for errors.
+        Raises `ConfigError`: no plug-in offers that name, or the arguments do not fit; `PluginError`: the plug-in that
+        offers it failed.
         """
         if name not in builtin:
             return self.make_offered(point, name, key, builtin, **arguments)
@@ -132,11 +124,8 @@ class Plugins:
             raise ConfigError(key, f"{name!r}: {problem}") from problem
 
     def make_offered(self, point: str, name: str, key: str, known: Iterable[str], **arguments: Any) -> Any:
-        """Build the object that a plug-in offers under a name; `known` are the names of core, for the error.
-
-        Raises:
-            ConfigError: no plug-in offers that name, or the plug-in raised it.
-            PluginError: the plug-in that offers it failed.
+        """Build the object that a plug-in offers under a name; `known` are the names of core, for the error. It raises
+        as `make` does.
         """
         offer = self.find(point, name)
         if offer is None:

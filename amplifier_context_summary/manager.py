@@ -9,7 +9,6 @@ from typing import Any, Unpack, cast
 from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
 from amplifier_context_core.compaction.ladder import build_ladder
-from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.economics.budget import model_of, name_of
 from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO
 from amplifier_context_core.messages.carriers import can_read, carried_text
@@ -19,7 +18,6 @@ from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.session.session import SessionOptions
 from amplifier_context_core.view.candidate import ViewRequest, carrier_of
 from amplifier_context_core.view.sent_view import SentView
-from amplifier_context_core.view.undo import UNDONE
 
 from .call import is_asking
 from .chapters import PlainChapters, TextInChapters, authors_of
@@ -64,10 +62,6 @@ class SummaryManager(ContextManager, SessionCompanion):
         self._estimated_upto = -1  # last seq of the history that it was estimated at
 
     # -- requests ---------------------------------------------------------------------------------------------------
-
-    @property
-    def late(self) -> Strategy | None:
-        return self._chapters if self.records.valid() else None
 
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""
@@ -177,8 +171,6 @@ class SummaryManager(ContextManager, SessionCompanion):
                 text = "the saved state of summaries cannot be read; the digest goes on without it"
                 self.warnings.note("repair", text)
             self.limits.restore(cast("dict[str, object]", saved).get("limits") if isinstance(saved, dict) else None)
-        if isinstance(undone := state.get(UNDONE), int):
-            self.records.drop_from(undone)
 
     def reopened(self) -> None:
         self.records.drop_from(0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..compaction.strategies import Strategy
 from ..view.sent_view import SentView
-from ..view.undo import UNDONE
 
 
 class SessionCompanion:
@@ -19,11 +17,6 @@ class SessionCompanion:
         self._kept: dict[str, Any] = {}
         self._revision = 0
 
-    @property
-    def late(self) -> Strategy | None:
-        """The strategy that writes chapters again for a request, as `ViewRequest.late`; None to leave them."""
-        return None
-
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Prepare for a request, before its view is planned."""
 
@@ -34,9 +27,8 @@ class SessionCompanion:
         """Drop what derives from the history: another program may have changed that while the session was closed."""
 
     def undone(self, first: int) -> None:
-        """Note that chapters from this seq on were taken back: the companion that knows them takes out what it has."""
-        if self._kept:
-            self._kept = {**self._kept, UNDONE: min(first, self._kept.get(UNDONE, first))}
+        """Note that chapters from this seq on were taken back: what another companion has of them is not known."""
+        self._kept = {}
 
     def state(self, revision: int) -> dict[str, Any]:
         """Return the JSON saved with the session, each companion's by its own name. `revision` is the history's."""

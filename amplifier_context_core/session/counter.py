@@ -14,13 +14,8 @@ _VOCABULARIES = frozenset({"o200k_base", "cl100k_base"})
 
 
 class SessionCounter:
-    """The token counter of a session: a given one, or what `Config.token_counter` names.
-
-    Args:
-        report_fault: called with the text of a fault of a counter that is not core's.
-
-    Raises:
-        ConfigError: nothing has the name in the config, or it is no counter.
+    """The token counter of a session: a given one, or what `Config.token_counter` names. Raises `ConfigError`: nothing
+    has that name, or it is no counter.
     """
 
     def __init__(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
@@ -57,13 +56,8 @@ class HostCheckpoint:
             self._awaiting = False
 
     def export(self, identity: object) -> dict[str, Any] | None:
-        """Return the record of the checkpoints; None while there is none of the history as it is now.
-
-        Args:
-            identity: provider and model, as the host names them.
-
-        Raises:
-            ValueError: the identity names no provider or no model.
+        """Return the record of the checkpoints; None while there is none of the history as it is now. `identity`:
+        provider and model, as the host names them. Raises `ValueError`: it lacks one of them.
         """
         identity = _identity(identity)
         counter, cache = self._session.counter.loaded, self._session.compactor.cache
@@ -80,11 +74,8 @@ class HostCheckpoint:
         return {**self._exported[1], "identity": identity}
 
     def restore(self, record: object, identity: object) -> dict[str, Any]:
-        """Continue from a record of `export`, if it is of this history, identity and configuration.
-
-        Returns:
-            ``status``: ``restored``; ``current`` if the session has a checkpoint already; ``rejected`` with a
-            ``reason`` otherwise. ``originalsAvailable`` is always true.
+        """Continue from a record of `export`, if it is of this history, identity and configuration. Return ``status``:
+        ``restored``; ``current`` if the session has a checkpoint already; ``rejected`` with a ``reason`` otherwise.
         """
         try:
             status = {"status": self._restored(record, _identity(identity))}
@@ -122,14 +113,13 @@ class HostCheckpoint:
             raise ValueError("the record is of another history")
         try:
             _check_messages(state)
-            cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, counter)
+            cache.restore(state, {entry.seq: entry for entry in history}, counter)
         except (IndexError, KeyError, ValueError) as problem:
             raise ValueError(f"the record makes no sense ({type(problem).__name__})") from None
         return "restored"
 
 
 def _identity(identity: object) -> dict[str, str]:
-    """Raises `ValueError`: provider or model is missing."""
     if isinstance(identity, dict):
         given = cast("dict[object, object]", identity)
         provider, model = given.get("provider"), given.get("model")
@@ -156,12 +146,6 @@ def _check_messages(state: SessionState) -> None:
         for segment in view.checkpoint.segments:
             for shown in segment.shown:
                 parse_message(shown.message)
-
-
-def _of_one_session(state: SessionState) -> SessionState:
-    """Let no other session use the checkpoints: a host's file is not trusted by all of them."""
-    views = (replace(view, checkpoint=replace(view.checkpoint, from_content=False)) for view in state.views)
-    return replace(state, views=tuple(views))
 
 
 def _sha256(text: str) -> str:

@@ -93,13 +93,8 @@ class SessionItems:
         withdraw(self._offer)
 
     async def collect(self, result: object, text_of: Callable[[Any], str]) -> str | None:
-        """Keep the item that a plain tool returned, as one that a function tool returned.
-
-        Args:
-            result: of the tool, as the event ``tool:post`` has it.
-
-        Returns:
-            What the model is to read in place of the result; None if it carries no item that can be kept.
+        """Keep the item in the result of a plain tool, as ``tool:post`` has it, as one of a function tool; return what
+        the model is to read in its place; None if it carries no item that can be kept.
         """
         form = item_form_in(result)
         item = await in_thread(item_of, form, self._all) if form else None

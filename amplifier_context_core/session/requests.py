@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -323,20 +322,18 @@ class Requests:
         listed = session.items.changed_list(budget)
         appended = rendered_instruction(listed.message, request.counter) if listed else ()
         sent = (listed, session.history.last_seq) if listed else None
-        return replace(request, appended=appended, late=session.companion.late), sent
+        return replace(request, appended=appended), sent
 
     async def _viewed(self, request: ViewRequest, *, compact: bool = True) -> SentView:
-        """A handler of the compaction in flight that asks for a view does not wait for it, nor is it asked again."""
         compactor = self._session.compactor
         plan = await compactor.plan(request)
         while compact and compactor.must_compact(plan):
-            is_nested = inside_handler(compactor) and compactor.is_compacting
-            async with nullcontext() if is_nested else compactor.in_flight.hold():
-                plan, result = await compactor.compacted(plan, with_hooks=not is_nested)
+            async with compactor.in_flight.hold():
+                plan, result = await compactor.compacted(plan)
                 await self.announce(result)
             plan = await compactor.plan(request, plan)
         sent = compactor.hand_out(plan, serves=plan.reason is None, is_sent=compact)
-        await self._session.save(changes_only=True)  # late chapters: a handler of a warning may end the process
+        await self._session.save(changes_only=True)  # of a changed view: a handler of a warning may end the process
         await self._session.warnings.emit_pending(compactor)
         return sent
 

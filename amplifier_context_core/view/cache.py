@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from ..compaction.checkpoint import Checkpoint
 from ..config import Config
 from ..economics.trigger import CompactionBackoff
 from ..history.history import History
@@ -17,15 +16,15 @@ from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
-from . import shared_cache
 from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
 from .view import View
-from .view_factory import MIN_BUDGET_RATIO, ViewFactory
+from .view_factory import ViewFactory
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered
+_MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 
 
 class ViewCache:
@@ -100,7 +99,7 @@ class ViewCache:
         return [last, *near] if last else near
 
     def _large_enough(self, budget: int) -> list[View]:
-        return [view for view in self.views if view.budget >= MIN_BUDGET_RATIO * budget]
+        return [view for view in self.views if view.budget >= _MIN_BUDGET_RATIO * budget]
 
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
@@ -124,8 +123,8 @@ class ViewCache:
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
-            base = await self.factory.of_history(history, interrupted, request)
-            await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
+            base = self.factory.for_limits(None, request.limits, request.counter)
+            await base.update(history, len(history), interrupted)
         return (await self._plan(base, request, history, interrupted)).unless_postponed()
 
     async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:
@@ -141,15 +140,6 @@ class ViewCache:
         view, counter = plan.view, plan.request.counter
         copy = self.factory.view(view.checkpoint, view.budget, view.output_limit, counter)
         copy.revision, copy.backoff = view.revision, view.backoff
-        return await self._with_copy(plan, copy, seqs)
-
-    async def with_checkpoint(self, plan: Plan, checkpoint: Checkpoint) -> Plan:
-        """Plan a view that goes on from this checkpoint, with the same back-off; the view itself stays as it is."""
-        copy = self.factory.for_limits(checkpoint, plan.request.limits, plan.request.counter)
-        copy.backoff = plan.view.backoff
-        return await self._with_copy(plan, copy)
-
-    async def _with_copy(self, plan: Plan, copy: View, seqs: Collection[int] = ()) -> Plan:
         await copy.update(plan.history, len(plan.history), plan.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, plan.history)
@@ -225,7 +215,6 @@ class ViewCache:
             view = self.factory.view(checkpoint, saved.budget, saved.output_limit, counter)
             view.revision, view.backoff = self._history.revision, saved.backoff
             views.append(view)
-            shared_cache.put(state.compatibility_key, checkpoint, saved.backoff)
         self.views.extend(views)
         self.restore_uncompacted(state, counter)
         for budget, number in state.by_budget:

@@ -2,8 +2,8 @@
 
 One task at a time works on the views (`lock`). This lock is not held while event handlers run. One compaction at a time
 is in flight (`in_flight`), from its announcement to its end, also while handlers run. A request that needs a compaction
-waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view;
-if that does not fit, it is compacted without another announcement.
+waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view,
+clipped where that does not fit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from ..history.history import History
 from ..locks import CrossLoopLock
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
-from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate, ViewRequest
 from .checkpoint_maker import Carry, CheckpointMaker
@@ -32,7 +31,6 @@ from .figures import CompactionLog, announcement, clipped_protected, many_re_rea
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
-from .view import with_segments
 from .view_factory import ViewFactory
 
 log = logging.getLogger(__name__)
@@ -83,12 +81,10 @@ class Compactor:
         """
         async with self.lock.hold():
             plan = await self._current(request, known)
-            return plan if plan.reason else await plan.fitted()
+            return plan if self.must_compact(plan) else await plan.fitted()
 
     def must_compact(self, plan: Plan) -> bool:
-        """A handler gets the view as it is, if it fits."""
-        has_room = plan.candidate.tokens <= plan.request.limits.capacity
-        return plan.reason is not None and not (has_room and inside_handler(self))
+        return plan.reason is not None and not inside_handler(self)
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         return token_limits(self._config, self.meter, budget, key)
@@ -125,20 +121,13 @@ class Compactor:
         return plan if plan is not None and self.cache.is_current(plan) else await self.choose(request)
 
     async def choose(self, request: ViewRequest) -> Plan:
-        """Choose the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
-
-        It shows the newest human message whole again once there is room for it.
+        """Choose the view for a request; the caller holds the lock. It shows the newest human message whole again once
+        there is room for it.
         """
         while True:
             plan = await self.cache.choose(request)
             if clipped := await plan.candidate.clipped_human():
                 plan = await self.cache.with_verbatim(plan, (clipped,))
-            checkpoint, late = plan.view.checkpoint, request.late
-            # Where the whole prefix is written again, a view may change at no extra cost, as within a compaction.
-            if checkpoint and late and self.sent.break_before(request, plan.pause) is not None:
-                segments = await self.maker.late(late, checkpoint, request)
-                if segments is not checkpoint.segments:
-                    plan = await self.cache.with_checkpoint(plan, with_segments(checkpoint, segments))
             # Else the history was edited meanwhile, and the view may show what was erased.
             if plan.history.revision == self._history.revision:
                 return plan
@@ -147,24 +136,21 @@ class Compactor:
         """The caller holds `in_flight`."""
         return await emit(self.hooks, self, PRE_COMPACT, announcement(job))
 
-    async def compacted(
-        self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
-    ) -> tuple[Plan, CompactionResult | None]:
+    async def compacted(self, plan: Plan, *, span: range | None = None) -> tuple[Plan, CompactionResult | None]:
         """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to: None
         if a handler postponed it, or if it was out of date or needless by then. `span`: see `CompactionJob`.
 
         The caller holds `in_flight`. It saves the session, and then announces the result.
         """
         job = CompactionJob(plan, span, focus_drops=self.directions.focus_drops)
-        if with_hooks:
-            if not job.is_manual and not self.cache.is_current(plan):
-                return plan, None  # another compaction ended meanwhile
-            decision = await self.ask_handlers(job)
-            job = replace(job, injected=decision.injected)
-            if decision.denied and plan.candidate.tokens <= job.request.limits.capacity:
-                log.info("session %s: a handler postponed the compaction", self._history.session_id)
-                self.back_off(plan)  # also if it is out of date: handlers are not asked again
-                return self._committed(plan), None
+        if not job.is_manual and not self.cache.is_current(plan):
+            return plan, None  # another compaction ended meanwhile
+        decision = await self.ask_handlers(job)
+        job = replace(job, injected=decision.injected)
+        if decision.denied and plan.candidate.tokens <= job.request.limits.capacity:
+            log.info("session %s: a handler postponed the compaction", self._history.session_id)
+            self.back_off(plan)  # also if it is out of date: handlers are not asked again
+            return self._committed(plan), None
         async with self.lock.hold():
             while True:
                 # While handlers ran, it may have become needless, or another view may have come to serve the budget.
@@ -190,9 +176,6 @@ class Compactor:
         if plan.revision != self.cache.revision(limits.budget):
             return False
         if result is not None and result.has_gain:
-            if view.checkpoint:
-                key = self.cache.factory.compatibility_key(plan.request.counter)
-                shared_cache.put(key, view.checkpoint, view.backoff)
             self.directions.short_forms.shown(view.newest_seq)
             self.directions.injected = result.job.injected
             self.log.accepted(result.report)

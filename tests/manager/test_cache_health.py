@@ -10,11 +10,8 @@ from typing import Any, Self
 import pytest
 from amplifier_core import HookRegistry
 from amplifier_core.testing import MockCoordinator
-from hypothesis import given
-from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager
-from amplifier_context_core.economics.meter import Correction, Meter
 from amplifier_context_core.events import COMPACTION, EVENTS, POST_COMPACT, PRE_COMPACT, USAGE, WARNING
 from amplifier_context_core.kernel import mount_manager
 from amplifier_context_core.messages.usage import Response, Usage
@@ -210,12 +207,6 @@ async def test_a_report_that_cannot_be_of_the_view_teaches_nothing(
     await running.respond(tokens, **more)
     await running.manager.add_message(says())
     assert running.known.reports == 0
-
-
-async def test_a_report_larger_than_the_window_cannot_be_true_and_teaches_nothing(running: Reporting) -> None:
-    before = await running.request(lambda counted: counted + 500)
-    await running.request(lambda counted: 10_000_000)
-    assert len(await running.request(lambda counted: counted + 500)) > len(before)
 
 
 async def refuse(running: Reporting, error: str = "ContextLengthError") -> None:
@@ -465,26 +456,6 @@ async def test_explain_and_events_report_figures_of_the_provider_that_agree_with
         assert before - after == sum(step["freed"] for step in payload["strategies"])
         assert after <= payload["threshold"]
         assert 0 < payload["prefix_given_up_tokens"] <= before >= payload["floor_tokens"]
-
-
-@given(
-    offset=st.floats(0, 50_000),
-    ratio=st.floats(0.5, 3),
-    counted=st.integers(0, 200_000),
-    budget=st.integers(1, 200_000),
-)
-def test_a_view_is_above_its_capacity_exactly_when_its_reported_size_is_above_the_budget(
-    offset: float, ratio: float, counted: int, budget: int
-) -> None:
-    meter = Meter()
-    meter.corrections[KEY] = Correction(offset, ratio, reports=1)
-    units = meter.units(KEY)
-    room = units.capacity(budget)
-    if offset <= 0.5 * budget:  # what is sent beside the messages may be more than a budget holds
-        assert (counted > room) == (units.request(counted) > budget) or room == 1
-    assert units.part(counted) <= units.request(counted)
-    for larger in (counted + 1, counted + 7):
-        assert units.limit(counted) < units.request(larger)
 
 
 async def test_a_view_over_its_budget_is_reported_with_the_tool_definitions_that_fill_it() -> None:

@@ -18,12 +18,11 @@ from amplifier_context_core.compaction.strategies import FoldRounds, Goal
 from amplifier_context_core.events import PRE_COMPACT
 from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.view import view as of_views
-from amplifier_context_core.view.plan import Plan
 from amplifier_context_testing import check_request
 from tests.embedders import Deterministic, searching
 from tests.manager.measured import Counting, measure, settings
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, block, rounds, says, user, work
+from tests.messages import Message, block, says, user, work
 
 BUDGET = 4_000
 SECRET = "SECRET-hunter2-SECRET"
@@ -143,24 +142,6 @@ async def test_no_compaction_that_quotes_what_was_erased_meanwhile_becomes_the_s
     assert SECRET not in str(await ask(manager, BUDGET))
     await manager.close()
     assert SECRET.encode() not in (await manager.store.load_checkpoint(manager.session_id) or b"")
-
-
-async def test_a_compaction_is_committed_while_the_views_are_locked(monkeypatch: pytest.MonkeyPatch) -> None:
-    manager = await feed(new_manager(), work(60))
-    compactor, locked = manager.compactor, list[bool]()
-    commit = compactor.commit
-
-    def noted(plan: Plan) -> bool:
-        locked.extend([compactor.lock.is_held] * (plan.result is not None))
-        return commit(plan)
-
-    monkeypatch.setattr(compactor, "commit", noted)
-    await ask(manager, BUDGET)
-    await manager.compact()
-    measured = await measure(await feed(manager, rounds(60, start=500)), Counting(limit=BUDGET))
-    assert await measured["transaction"].commit()
-    assert len(locked) >= 3
-    assert all(locked)
 
 
 UNIQUE = "said-in-this-module-alone"

@@ -12,10 +12,8 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
-from tests.laws.test_view_laws import spoil
-from tests.manager.measured import Counting, measure, settings
 from tests.managers import Watch, ask, feed, new_manager
-from tests.messages import rounds, says, size, text, user, words, work
+from tests.messages import rounds, size, text, work
 
 BUDGET = 4_000
 PRE, POST, COMPACTION, WARNING, PREFIX_CHANGED, USAGE = events.EVENTS
@@ -150,28 +148,6 @@ async def test_after_a_cancelled_announcement_the_next_request_announces_it_once
     assert changed == ["edited history"] * 2
 
 
-async def test_a_no_holds_for_a_view_with_the_human_message_whole_again_although_the_session_changed() -> None:
-    """A limit of the provider clipped the message. The view that has it whole is a copy, which then is out of date."""
-    hooks, asked, human = hooks_with(), list[int](), user(words("human", 2_000))
-    manager = await feed(
-        new_manager(hooks=hooks, **settings()), [*work(12, output=1_200), human, says(words("a", 100))]
-    )
-    measured = await measure(manager, Counting(ratio=1.0, overhead=0, limit=1_600))
-    assert await measured["transaction"].commit()
-    await feed(manager, rounds(9, start=500))
-
-    async def pins_and_denies(event: str, data: dict[str, Any]) -> HookResult:
-        asked.append(data["token_count"])
-        await manager.pin("m45")
-        return HookResult(action="deny")
-
-    hooks.register(PRE, pins_and_denies, 0, name="test")
-    async with asyncio.timeout(5):
-        view = await ask(manager, None)
-    assert human["content"] in text(view)
-    assert asked == [size(view)]
-
-
 @pytest.mark.parametrize("action", ["deny", "ask_user"])
 async def test_a_no_postpones_a_compaction_until_the_view_has_grown(action: str) -> None:
     manager, recorder = await worked(37, answering(action, reason="later"), compact_threshold=0.92)
@@ -247,17 +223,3 @@ async def test_handlers_that_hang_are_not_waited_for_for_ever(
             await ask(manager, BUDGET)
     assert (await manager.explain())["compactions"] == 1
     assert [event for event in COMPACTIONS if event not in caplog.text] == []
-
-
-async def test_the_payload_of_an_event_and_what_compact_reports_may_be_changed() -> None:
-    class Vandal:
-        async def emit(self, event: str, data: dict[str, Any]) -> None:
-            spoil(data)
-
-    manager = await feed(new_manager(hooks=Vandal()), work(60))
-    view = await ask(manager, BUDGET)
-    assert await ask(manager, BUDGET) == view
-    report = await manager.explain()
-    spoil(await manager.compact())
-    assert (await manager.explain())["session_id"] == report["session_id"]
-    assert all((await manager.compactions())[0].values())

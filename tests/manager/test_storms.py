@@ -76,13 +76,6 @@ async def test_under_strict_what_does_not_fit_is_an_error_that_names_it_and_lose
     assert check_request(await manager.get_messages_for_request(10_000)) == []
 
 
-async def test_beside_a_large_system_prompt_the_task_keeps_the_tokens_that_are_left_and_its_mark() -> None:
-    messages = [system("word12345 " * 594), user("word12345 " * 240)]
-    view = await (await feed(new_manager(), messages)).get_messages_for_request(1_576)
-    assert 40 <= size(view[1:]) <= 90  # the better part of the 87 that are left; some of it is for what comes next
-    assert "m2" in view[1]["content"]
-
-
 @pytest.mark.parametrize(
     ("later", "spoken", "growing"), [(0, [user("How far is it?"), says("I will see.")], True), (10, [], False)]
 )

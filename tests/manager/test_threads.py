@@ -10,7 +10,6 @@ import pytest
 from amplifier_core import HookRegistry, HookResult
 
 from amplifier_context_core import ContextError
-from amplifier_context_core.history import redactions
 from amplifier_context_testing import check_request
 from tests.manager.measured import Counting
 from tests.managers import feed, new_manager
@@ -125,18 +124,3 @@ def test_a_request_or_an_edit_is_refused_while_another_live_loop_makes_a_request
     assert check_request(asyncio.run(manager.get_messages_for_request(BUDGET))) == []
     assert len(refused) == 12
     assert size(asyncio.run(manager.get_messages_for_request(BUDGET))) <= BUDGET
-
-
-@pytest.mark.digest
-async def test_the_text_of_a_message_is_read_for_its_trace_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    read_in, read = list[int](), redactions.normalized_content
-
-    def noted(message: Message, calls: tuple[str, ...]) -> bytes:
-        read_in.append(threading.get_ident())
-        return read(message, calls)
-
-    monkeypatch.setattr(redactions, "normalized_content", noted)
-    manager = await feed(new_manager(), [user("a secret")])
-    assert await manager.forget(["m1"]) == ["m1"]
-    assert read_in
-    assert threading.get_ident() not in read_in

@@ -1,23 +1,17 @@
 """Thinking that is bound, provider compactions, and all else that a view must be whatever hosts and providers send."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, approx_token_counter
+from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from amplifier_context_core.rendering.renderer import Renderer
-from amplifier_context_core.transcript.transcript import Snapshot
-from amplifier_context_core.view.view import View
 from tests.managers import ToolHost, ask, feed, new_manager
 from tests.messages import (
     SIGNED,
     Message,
     block,
-    call,
     digest,
     rounds,
     says,
@@ -48,11 +42,6 @@ async def test_a_view_begins_with_instructions_alone_or_before_a_person_or_a_con
     assert view[: len(before)] == before
 
 
-async def test_a_giant_call_that_was_never_answered_is_clipped_to_the_budget_like_any_other() -> None:
-    talk = [user("Write it."), call("a", path="line of code " * 400), user("Stop. Continue later.")]
-    await ask(await feed(new_manager(), talk), 700)
-
-
 @pytest.mark.parametrize("auto", [True, False])
 async def test_a_compaction_comes_at_the_threshold_else_at_the_hard_limit_and_goes_down_to_the_target(
     auto: bool,
@@ -77,25 +66,6 @@ async def test_an_imported_giant_is_folded_and_every_round_is_accounted_for() ->
     assert report["compactions"] == 1
     spans = [(int(row["mark"][1:]), int(row["to"][1:])) for row in report["rounds"] if row["state"] != "dropped"]
     assert all(any(first <= seq <= last for first, last in spans) for seq in range(1, len(messages) + 1))
-
-
-async def test_a_view_whose_rendering_was_cancelled_shows_what_another_shows() -> None:
-    """A result that answers calls of two old rounds moves all rounds behind them."""
-    both = user([{"type": "tool_result", "tool_use_id": id, "content": id} for id in "ab"])
-    talk = [user(), call("a"), call("b"), *(says(str(number)) for number in range(1_200)), both, says()]
-    history = list((await feed(new_manager(), talk)).snapshot())
-    early, whole = Snapshot.of(history[:-2]), Snapshot.of(history)
-    disturbed, calm = (View(None, 1_000_000, Renderer(approx_token_counter, 10_000), keep=()) for _ in range(2))
-    await disturbed.update(early, len(early), frozenset())
-    disturbed.tail.add(history[-2])
-    task = asyncio.create_task(disturbed.tail.render())
-    await asyncio.sleep(0)
-    assert task.cancel()
-    await asyncio.wait([task])
-    for view in (disturbed, calm):
-        assert await view.update(whole, len(whole), frozenset())
-    assert [one.message for one in disturbed.messages()] == [one.message for one in calm.messages()]
-    assert disturbed.tokens == calm.tokens
 
 
 @pytest.mark.parametrize("known", ["by its metadata", "by its event"])
@@ -166,44 +136,6 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(w
     await ask(await feed(manager, rounds(60, start=200)), BUDGET)
     assert manager.compactor.compactions > compactions
     assert manager.warnings.texts == [], "no strategy was skipped"
-
-
-async def test_a_child_starts_from_its_parents_checkpoint_if_its_history_begins_as_the_parents() -> None:
-    parent = await feed(new_manager(session_id="parent"), work(80))
-    before = await ask(parent, BUDGET)
-    assert int((await parent.explain())["view"]["checkpoint"][1:]) > 100
-    messages = await parent.get_messages()
-    for first, compactions in ((messages[0]["content"], 0), ("Do something else.", 1)):
-        messages[0]["content"] = first
-        child = new_manager(session_id=f"child-{compactions}")
-        await child.set_messages(messages)
-        view = await ask(child, BUDGET)
-        assert (text(view) == text(before), view[0]["content"]) == (not compactions, first)
-        assert (await child.explain())["compactions"] == compactions
-
-
-@pytest.mark.parametrize(
-    "register",
-    [
-        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
-        lambda manager: manager.pin("m5"),
-        lambda manager: manager.compact("PRIVATE"),
-    ],
-    ids=["short form", "pin", "focus"],
-)
-async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(
-    register: Callable[[ContextManager], Awaitable[Any]],
-) -> None:
-    stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
-    messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
-    first, second = new_manager(session_id="a"), new_manager(session_id="b")
-    await first.set_messages(messages)
-    await register(first)
-    await ask(first, BUDGET)
-    assert first.compactor.compactions
-    await second.set_messages(messages)
-    assert "PRIVATE" not in text(await ask(second, BUDGET))
-    assert second.compactor.compactions  # nothing was taken over
 
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")
