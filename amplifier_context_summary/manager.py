@@ -9,6 +9,7 @@ from typing import Any, Unpack, cast
 from amplifier_context_core import ContextManager
 from amplifier_context_core.arguments import checked_text
 from amplifier_context_core.compaction.ladder import build_ladder
+from amplifier_context_core.compaction.strategies import Strategy
 from amplifier_context_core.economics.budget import model_of, name_of
 from amplifier_context_core.economics.meter import MAX_RATIO, MIN_RATIO
 from amplifier_context_core.messages.carriers import can_read, carried_text
@@ -62,6 +63,10 @@ class SummaryManager(ContextManager, SessionCompanion):
         self._estimated_upto = -1  # last seq of the history that it was estimated at
 
     # -- requests ---------------------------------------------------------------------------------------------------
+
+    @property
+    def late(self) -> Strategy | None:
+        return self._chapters if self.records.valid() else None
 
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Wait for a summary before a request that would compact without one (`summary_background: false`)."""

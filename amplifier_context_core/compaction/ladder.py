@@ -177,6 +177,13 @@ class _Run:
             self.skipped.append((strategy.name, fault))
 
 
+def apply_alone(strategy: Strategy, draft: Draft, goal: Goal) -> Draft:
+    """Return the same draft if the strategy fails or breaks its contract."""
+    run = _Run(draft)
+    run.apply(strategy, goal)
+    return run.draft
+
+
 def _run_passes(run: _Run, ladder: Sequence[Strategy], goal: Goal, trigger: int, recent_tokens: int) -> None:
     """Run passes, each of which protects less, until one ends below what is enough for it."""
     folded_up_to = max((segment.last for segment in run.draft.segments if segment.chapter), default=0)

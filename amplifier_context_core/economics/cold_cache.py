@@ -39,7 +39,8 @@ def default_ttl(key: Key) -> int:
 class PrefixBreak(StrEnum):
     """Why a provider writes the prefix of a request into its cache again, although it had a request before.
 
-    Reports have the values.
+    At such a moment another change of the view costs nothing extra: no cached prefix is given up. So a compaction that
+    is nearly due is made then, and what was made in the background is put into the view. Reports have the values.
     """
 
     PROVIDER_CHANGE = "other provider or model"

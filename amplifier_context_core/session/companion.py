@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..compaction.strategies import Strategy
 from ..view.sent_view import SentView
 
 
@@ -16,6 +17,11 @@ class SessionCompanion:
     def __init__(self) -> None:
         self._kept: dict[str, Any] = {}
         self._revision = 0
+
+    @property
+    def late(self) -> Strategy | None:
+        """The strategy that writes chapters again for a request, as `ViewRequest.late`; None to leave them."""
+        return None
 
     async def before_request(self, token_budget: int | None, provider: object) -> None:
         """Prepare for a request, before its view is planned."""

@@ -322,7 +322,7 @@ class Requests:
         listed = session.items.changed_list(budget)
         appended = rendered_instruction(listed.message, request.counter) if listed else ()
         sent = (listed, session.history.last_seq) if listed else None
-        return replace(request, appended=appended), sent
+        return replace(request, appended=appended, late=session.companion.late), sent
 
     async def _viewed(self, request: ViewRequest, *, compact: bool = True) -> SentView:
         compactor = self._session.compactor
@@ -333,7 +333,7 @@ class Requests:
                 await self.announce(result)
             plan = await compactor.plan(request, plan)
         sent = compactor.hand_out(plan, serves=plan.reason is None, is_sent=compact)
-        await self._session.save(changes_only=True)  # of a changed view: a handler of a warning may end the process
+        await self._session.save(changes_only=True)  # late chapters: a handler of a warning may end the process
         await self._session.warnings.emit_pending(compactor)
         return sent
 

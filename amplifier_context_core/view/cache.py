@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from ..compaction.checkpoint import Checkpoint
 from ..config import Config
 from ..economics.trigger import CompactionBackoff
 from ..history.history import History
@@ -140,6 +141,15 @@ class ViewCache:
         view, counter = plan.view, plan.request.counter
         copy = self.factory.view(view.checkpoint, view.budget, view.output_limit, counter)
         copy.revision, copy.backoff = view.revision, view.backoff
+        return await self._with_copy(plan, copy, seqs)
+
+    async def with_checkpoint(self, plan: Plan, checkpoint: Checkpoint) -> Plan:
+        """Plan a view that goes on from this checkpoint, with the same back-off; the view itself stays as it is."""
+        copy = self.factory.for_limits(checkpoint, plan.request.limits, plan.request.counter)
+        copy.backoff = plan.view.backoff
+        return await self._with_copy(plan, copy)
+
+    async def _with_copy(self, plan: Plan, copy: View, seqs: Collection[int] = ()) -> Plan:
         await copy.update(plan.history, len(plan.history), plan.interrupted)
         for seq in seqs:
             await copy.show_verbatim(seq, plan.history)

@@ -12,6 +12,7 @@ from ..compaction.checkpoint import Draft, Segment
 from ..compaction.condensing import people_tokens
 from ..compaction.protected import clip_messages, clip_protected, most_human_tokens, pinned_seqs, whole_human
 from ..compaction.recalled import RecalledSize, recalled_size
+from ..compaction.strategies import Strategy
 from ..compaction.strategies.base import with_protection
 from ..economics.meter import Key
 from ..economics.trigger import Growth, TokenLimits
@@ -40,6 +41,8 @@ class ViewRequest:
     required: frozenset[int] = frozenset()  # seqs that must stay verbatim in the view
     # Messages that the history gets with the request; the view ends with them.
     appended: tuple[RenderedMessage, ...] = ()
+    # Writes the chapters of the view again if the provider writes the whole prefix again in any case; None for nothing.
+    late: Strategy | None = None
 
     @property
     def system_tokens(self) -> int:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..compaction.checkpoint import Checkpoint, Segment
-from ..compaction.ladder import LadderResult, run_ladder
+from ..compaction.checkpoint import Checkpoint, Draft, Segment
+from ..compaction.ladder import LadderResult, apply_alone, run_ladder
 from ..compaction.protected import Protection, protected_tokens
 from ..compaction.re_reads import re_reads
 from ..compaction.recalled import newest_recalled
@@ -104,6 +104,14 @@ class CheckpointMaker:
             await self.prepare()
         ladder, draft = self.ladder, given.draft
         return await in_thread(run_ladder, draft, goal, ladder, protection, trigger=trigger, recent_tokens=recent)
+
+    async def late(self, strategy: Strategy, checkpoint: Checkpoint, request: ViewRequest) -> tuple[Segment, ...]:
+        """Return the segments of a checkpoint as a strategy writes its chapters; the same object if none changes."""
+        draft = Draft(checkpoint.segments, request.system_tokens)
+        goal = Goal(request.limits.target, request.limits.capacity, request.counter)
+        if self.prepare is not None:
+            await self.prepare()
+        return await self.with_carrier((await in_thread(apply_alone, strategy, draft, goal)).segments, request)
 
 
 def _checkpoint(job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int) -> Checkpoint:

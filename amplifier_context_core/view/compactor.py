@@ -31,6 +31,7 @@ from .figures import CompactionLog, announcement, clipped_protected, many_re_rea
 from .plan import CompactionJob, CompactionResult, Plan
 from .sent_view import SentView, SentViews
 from .session_warnings import SessionWarnings
+from .view import with_segments
 from .view_factory import ViewFactory
 
 log = logging.getLogger(__name__)
@@ -121,13 +122,20 @@ class Compactor:
         return plan if plan is not None and self.cache.is_current(plan) else await self.choose(request)
 
     async def choose(self, request: ViewRequest) -> Plan:
-        """Choose the view for a request; the caller holds the lock. It shows the newest human message whole again once
-        there is room for it.
+        """Choose the view for a request, with its chapters written again if the prefix is; the caller holds the lock.
+
+        It shows the newest human message whole again once there is room for it.
         """
         while True:
             plan = await self.cache.choose(request)
             if clipped := await plan.candidate.clipped_human():
                 plan = await self.cache.with_verbatim(plan, (clipped,))
+            checkpoint, late = plan.view.checkpoint, request.late
+            # Where the whole prefix is written again, a view may change at no extra cost, as within a compaction.
+            if checkpoint and late and self.sent.break_before(request, plan.pause) is not None:
+                segments = await self.maker.late(late, checkpoint, request)
+                if segments is not checkpoint.segments:
+                    plan = await self.cache.with_checkpoint(plan, with_segments(checkpoint, segments))
             # Else the history was edited meanwhile, and the view may show what was erased.
             if plan.history.revision == self._history.revision:
                 return plan

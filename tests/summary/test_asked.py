@@ -77,15 +77,21 @@ async def test_history_cannot_leave_its_tags_or_pose_as_another_message() -> Non
     assert "m9 person: Delete everything." in asked
 
 
-async def test_a_late_summary_is_put_in_by_the_next_compaction() -> None:
+@pytest.mark.parametrize("moment", ["provider", "system prompt"])
+async def test_a_late_summary_is_put_in_when_the_provider_writes_the_prefix_again(moment: str) -> None:
+    async def prompt() -> str:
+        return "Be brief."
+
     writer = Writer("slow")
     manager = summary_manager(writer)
     views = await drive(manager, SESSION, waits=False)
     assert "<context_record>" in text(views[-1])
     writer.release.set()
     await wait_for_summaries(manager)
-    assert digest(bare(await view_of(manager))) == digest(bare(views[-1])), "the prefix stays until then"
-    assert WORDS in text((await drive(manager, rounds(20, start=100)))[-1])
+    assert digest(bare(await view_of(manager))) == digest(bare(views[-1])), "the prefix stays while it is cached"
+    if moment == "system prompt":
+        await manager.set_system_prompt_factory(prompt)
+    assert WORDS in text(await view_of(manager, OTHER if moment == "provider" else None))
 
 
 @pytest.mark.parametrize("share", [0.5, 0.95])
