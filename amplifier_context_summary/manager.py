@@ -19,6 +19,7 @@ from amplifier_context_core.session.companion import SessionCompanion
 from amplifier_context_core.session.session import SessionOptions
 from amplifier_context_core.view.candidate import ViewRequest, carrier_of
 from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_core.view.undo import UNDONE
 
 from .call import is_asking
 from .chapters import PlainChapters, TextInChapters, authors_of
@@ -176,6 +177,8 @@ class SummaryManager(ContextManager, SessionCompanion):
                 text = "the saved state of summaries cannot be read; the digest goes on without it"
                 self.warnings.note("repair", text)
             self.limits.restore(cast("dict[str, object]", saved).get("limits") if isinstance(saved, dict) else None)
+        if isinstance(undone := state.get(UNDONE), int):
+            self.records.drop_from(undone)
 
     def reopened(self) -> None:
         self.records.drop_from(0)

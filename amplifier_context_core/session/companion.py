@@ -6,6 +6,7 @@ from typing import Any
 
 from ..compaction.strategies import Strategy
 from ..view.sent_view import SentView
+from ..view.undo import UNDONE
 
 
 class SessionCompanion:
@@ -33,8 +34,9 @@ class SessionCompanion:
         """Drop what derives from the history: another program may have changed that while the session was closed."""
 
     def undone(self, first: int) -> None:
-        """Note that chapters from this seq on were taken back: what another companion has of them is not known."""
-        self._kept = {}
+        """Note that chapters from this seq on were taken back: the companion that knows them takes out what it has."""
+        if self._kept:
+            self._kept = {**self._kept, UNDONE: min(first, self._kept.get(UNDONE, first))}
 
     def state(self, revision: int) -> dict[str, Any]:
         """Return the JSON saved with the session, each companion's by its own name. `revision` is the history's."""

@@ -22,6 +22,8 @@ from .view import View, with_segments
 
 Shows = Literal["originals", "digest", "chapter"]
 _SHOWS: tuple[Shows, ...] = get_args(Shows)
+UNDONE = "undone"
+"""Key beside the states of modules in a stored session: lowest seq of what was taken back without those modules."""
 
 
 @dataclass(frozen=True, slots=True)
