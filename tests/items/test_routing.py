@@ -97,6 +97,24 @@ async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_ba
     assert [item.id for item in manager.pool] == ["outer", "outermost"]
     await manager.close()
     assert active() == ()
+    await ask(manager)
+    await delegated("inside")
+    await ask(manager)
+    await manager.close()
+    assert active() == (), "what began inside ended with the request"
+
+
+async def test_what_a_function_tool_opens_and_leaves_open_is_not_what_the_next_call_gets() -> None:
+    children: list[ContextManager] = []
+
+    async def opens() -> Any:
+        children.append(await delegated("left open"))
+        return await fetch("first")
+
+    manager = await asked()
+    await run(opens)
+    await run(fetch, doc="next")
+    assert [item.id for item in manager.pool] == ["first", "next"]
 
 
 async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_around_it() -> None:
