@@ -29,7 +29,7 @@ help:  ## show this list
 demo: $(STAMP)  ## a real session on this folder, compacting before your eyes
 	@$(BIN)/amplifier-context run $(ARGS)
 
-check: $(STAMP)  ## lint, and the tests that need no server and no kernel, at once: less than a minute
+check: $(STAMP)  ## lint, and the tests that need no server and no kernel, at once: about a minute
 	@$(MAKE) -s --no-print-directory -j 2 lint inner
 
 inner: $(STAMP)

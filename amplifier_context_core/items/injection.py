@@ -6,12 +6,14 @@ passes always wins. Outside a session nothing is injected. A function whose anno
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import types
 import weakref
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import takewhile
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 
@@ -24,11 +26,11 @@ class Offer:
 
     def __init__(self, *offered: Injectable) -> None:
         self.offered = offered
-        self.outer: Callable[[], Offer | None] = _nothing  # returns what was offered before, unless it was collected
+        self.task: Callable[[], object | None] = lambda: None  # returns the task that made the offer last
 
 
-# The offer of the session or block that this task runs. Those around it are not kept alive.
-_innermost: ContextVar[Offer | None] = ContextVar("amplifier_context_offer", default=None)
+# The sessions and blocks that this task runs, the innermost last. A task keeps blocks alive, but no session.
+_offers: ContextVar[tuple[Callable[[], Offer | None], ...]] = ContextVar("amplifier_context_offers", default=())
 
 
 def activate(offer: Offer) -> None:
@@ -36,53 +38,57 @@ def activate(offer: Offer) -> None:
 
     Sessions that began inside this one end with that.
     """
-    around = outer = _innermost.get()
-    while around is not None and around is not offer:
-        around = around.outer()
-    if outer is not None and around is None:
-        offer.outer = weakref.ref(outer)
-    _innermost.set(offer)
+    task = _current_task()
+    offer.task = weakref.ref(task) if task else lambda: None
+    outer = takewhile(lambda one: one() is not offer, _present())
+    _offers.set((*outer, weakref.ref(offer)))
 
 
 def withdraw(offer: Offer) -> None:
-    """Offer this no more. If it is what this task was offered last, the task gets what was offered before.
+    """Offer this no more. The task that made the offer, and those it starts now, get what was offered before.
 
     Any other task is part of a session that is closed, and must not get what belongs to the session around it.
     """
     offer.offered = ()
-    left = _innermost.get()
-    if left is offer:
-        while left is not None and not left.offered:
-            left = left.outer()
-        _innermost.set(left)
+    _offers.set(_present())
 
 
 @contextmanager
 def unchanged() -> Generator[None]:
     """Offer in this block what was offered before, and again after it, whatever sessions the block runs."""
-    token = _innermost.set(_innermost.get())
+    token = _offers.set(_offers.get())
     try:
         yield
     finally:
-        _innermost.reset(token)
+        _offers.reset(token)
 
 
 @contextmanager
 def offering(*offered: Injectable) -> Generator[None]:
     """Offer these to the functions that run in this block, and in tasks that begin in it, however long they run."""
+    offer = Offer(*offered)
     with unchanged():
-        _innermost.set(Offer(*offered))
+        _offers.set((*_offers.get(), lambda: offer))
         yield
 
 
 def active() -> tuple[Injectable, ...]:
     """Nothing is offered outside a session."""
-    offer = _innermost.get()
+    offer = present[-1]() if (present := _present()) else None
     return offer.offered if offer else ()
 
 
-def _nothing() -> None:
-    return None
+def _present() -> tuple[Callable[[], Offer | None], ...]:
+    """Leave out what is withdrawn, in the task that offered it, and sessions that were collected."""
+    task = _current_task() or _offers  # in a thread without a loop no task is that of an offer
+    return tuple(one for one in _offers.get() if (offer := one()) and (offer.offered or offer.task() is not task))
+
+
+def _current_task() -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:  # a thread without an event loop
+        return None
 
 
 def requested(function: Callable[..., object]) -> Mapping[str, type[Injectable]]:

@@ -13,7 +13,7 @@ import re
 import signal
 import sys
 from collections.abc import Generator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -170,7 +170,8 @@ def _warnings_shown(progress: ProgressPrinter, debug: bool) -> Generator[None]:
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if not record.name.startswith("amplifier_core"):  # its failures end the run and are reported then
-                progress.note(_SESSION.sub("", record.getMessage()))
+                with suppress(BrokenPipeError):  # that is no fault of what warned; the next line ends the run
+                    progress.note(_SESSION.sub("", record.getMessage()))
 
     root = logging.getLogger()
     handler: logging.Handler = logging.StreamHandler() if debug else Notes()

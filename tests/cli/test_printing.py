@@ -1,11 +1,13 @@
 """What commands print: amounts and texts for people, JSON for programs, whatever standard output is."""
 
+import errno
 import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -14,6 +16,7 @@ from click.testing import CliRunner
 from amplifier_context_cli.app import main
 from amplifier_context_cli.formatting import command, time_text, without_credentials
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from amplifier_context_testing.demo.progress import ProgressPrinter
 from tests.cli.kept import keep, run
 from tests.demo.conftest import clone_at
 
@@ -130,3 +133,27 @@ def test_a_full_output_is_one_line_and_a_closed_pipe_none(kept: str) -> None:
     os.close(write)
     closed = f'exec "$0" -c "$1" show one --store "{kept}" >&-'
     assert process("/bin/sh", "-c", closed, COMMAND[0], COMMAND[2]) == (0, ""), "there is no standard output"
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("lines", [1, 6])
+def test_a_run_whose_reader_closes_the_pipe_prints_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
+) -> None:
+    """It is closed before the warning of a key that is unknown, while the session is opened, or in a turn."""
+    printed = iter(range(lines))
+    show = ProgressPrinter.print
+
+    def until_closed(*arguments: Any) -> None:
+        if next(printed, None) is None:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+        show(*arguments)
+
+    monkeypatch.setattr(ProgressPrinter, "print", until_closed)
+    arguments = of_a_run(tmp_path)
+    plan = Path(arguments[1])
+    text = plan.read_text(encoding="utf-8")
+    plan.write_text(text.replace("{module: context-simple}", "{module: context-simple, config: {no_such_key: 1}}"))
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.stderr) == (1, "")
+    assert ("no_such_key" in done.stdout) is (lines > 1)

@@ -69,7 +69,8 @@ async def test_hooks_of_the_object_run_first_then_global_ones_each_once() -> Non
 
 async def test_a_global_hook_runs_for_its_event_and_for_objects_that_share_one_of_its_tags() -> None:
     calls: list[str] = []
-    hook(ContextQueueHook.BEFORE_CLEAR, tags={"a", "b"})(noting("tagged", calls))
+    tagged = ContextQueue(1).before_clear(noting("tagged", calls))
+    hook(ContextQueueHook.BEFORE_CLEAR, tags={"a", "b"})(tagged)
     hook(ContextQueueHook.BEFORE_CLEAR)(noting("untagged", calls))
     for tags, found in (((), ["untagged"]), (["c"], ["untagged"]), (["b", "c"], ["tagged", "untagged"])):
         calls.clear()

@@ -1,7 +1,9 @@
 """Items on their way: from a tool into the pool and the queue of its session, into views, and over a resume."""
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.items.injection import active, offering
 from amplifier_context_core.stores import MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
@@ -87,7 +89,7 @@ async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_ba
     await run(fetch, doc="outer")
     await ask(child)
     grandchild = await delegated("grandchild")
-    await grandchild.close()
+    await asyncio.create_task(grandchild.close())  # a host may end a session in any task
     await run(fetch, doc="later")
     assert [item.id for item in child.pool] == ["of child", "later"]
     await child.close()
@@ -95,6 +97,24 @@ async def test_a_request_takes_the_task_and_a_session_that_is_closed_gives_it_ba
     assert [item.id for item in manager.pool] == ["outer", "outermost"]
     await manager.close()
     assert active() == ()
+    await ask(manager)
+    await delegated("inside")
+    await ask(manager)
+    await manager.close()
+    assert active() == (), "what began inside ended with the request"
+
+
+async def test_what_a_function_tool_opens_and_leaves_open_is_not_what_the_next_call_gets() -> None:
+    children: list[ContextManager] = []
+
+    async def opens() -> Any:
+        children.append(await delegated("left open"))
+        return await fetch("first")
+
+    manager = await asked()
+    await run(opens)
+    await run(fetch, doc="next")
+    assert [item.id for item in manager.pool] == ["first", "next"]
 
 
 async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_around_it() -> None:
@@ -113,6 +133,35 @@ async def test_a_task_that_outlives_its_session_gets_no_items_of_the_session_aro
     assert await asyncio.create_task(late()) == (manager.pool, manager.queue), "it begins now"
     await ask(child)
     assert active() == (child.pool, child.queue), "a closed session may be opened again"
+
+
+async def test_a_session_that_ends_in_a_block_gives_the_task_back_to_the_block() -> None:
+    manager, begin = new_manager(), asyncio.Event()
+
+    async def late() -> Any:
+        await begin.wait()
+        await (await delegated("late")).close()
+        return active()
+
+    with offering(manager.pool, manager.queue):
+        left = asyncio.create_task(late())
+        await (await delegated("child")).close()
+        assert active() == (manager.pool, manager.queue)
+    begin.set()
+    assert await left == (manager.pool, manager.queue)
+
+
+async def test_a_task_keeps_no_session_alive_that_it_ran_nor_loses_the_one_around_it() -> None:
+    manager = await asked()
+    dropped = await asked(ContextManager(load_config({"token_counter": "heuristic"})))
+    pool = weakref.ref(dropped.pool)
+    del dropped
+    child = await delegated("child")
+    await asyncio.sleep(0)  # the loop still has to call back that a message was appended
+    gc.collect()
+    assert pool() is None
+    await child.close()
+    assert active() == (manager.pool, manager.queue)
 
 
 async def test_an_item_is_durable_once_the_result_that_names_it_is(store: Store) -> None:
