@@ -42,6 +42,8 @@ def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() 
 WRITES: list[tuple[str, Any]] = [
     ("TodoWrite", {"todos": [{"content": "a", "status": "pending", "activeForm": "doing a"}]}),
     ("todo_write", {"todos": json.dumps(ITEMS)}),
+    ("TodoWrite", {"todos": "[]"}),
+    ("TodoWrite", {"todos": '[{"text": "a", "done": true}]'}),
     ("todo", {"action": "update", "todos": ITEMS}),
     ("update_plan", {"explanation": "x", "plan": [{"step": "Read", "status": "inProgress"}]}),
     ("update_todo_list", {"todos": "[ ] Read the parser first\n[x] Write a failing test"}),
@@ -56,6 +58,7 @@ READS: list[tuple[str, Any]] = [
     ("todo", {"action": "list"}),
     ("todo_write", {"merge": True, "todos": ITEMS}),
     ("update_todo", {"id": 3, "status": "completed"}),
+    ("update_todo", {"id": 3, "status": "[x]"}),
     ("bash", {"command": "cat todo.txt plan.md && echo the end of this long command"}),
     ("", {"plan": []}),
     ("todo_write", "{broken"),
