@@ -68,7 +68,7 @@ def fold_distant(
     compaction, and rounds with a result from after the latter.
     """
     rounds = rounds_of(history[body:end])
-    people = [number for number, round_ in enumerate(rounds) if round_.is_human]
+    people = [number for number, round_ in enumerate(rounds) if any(map(_is_of_person, round_.entries))]
     carriers = [round_.first for round_ in rounds if round_.is_native_context]
     kept = [number for number, round_ in enumerate(rounds) if _stays(round_, pins, carriers)]
     listed = {number: rounds[number] for number in people[-_LISTED:]}
@@ -85,6 +85,10 @@ def fold_distant(
             segments.append(segment_of(rounds[number], rendered.messages, rendered.fixes))
         start = number + 1
     return segments
+
+
+def _is_of_person(entry: Entry) -> bool:
+    return entry.human and not is_left_out(entry.message)
 
 
 def _stays(round_: Round, pins: Collection[int], carriers: Collection[int]) -> bool:

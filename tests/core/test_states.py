@@ -138,6 +138,14 @@ def test_the_first_and_the_newest_words_of_a_person_and_pins_stay_between_chapte
     assert segments[1].original_tokens == sum(entry.tokens for entry in folded_entries)
 
 
+def test_words_of_a_person_that_are_never_sent_are_in_no_chapter_and_are_not_the_task() -> None:
+    retired = user("retired", metadata={"amplifier:instruction": {"disposition": "retired"}})
+    segments = folded(retired, user("task"), *work(0, 5), retired, user("newest"), *work(5, 10), retired, says())
+    kept = [segment.shown[0].message["content"] for segment in segments if segment.state == "kept"]
+    assert kept == ["task", "newest"]
+    assert "retired" not in str([segment.shown for segment in segments])
+
+
 def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call() -> None:
     carrier = user("What happened.", metadata={"anthropic:compaction": {"version": 1}})
     before = [user("task"), *work(0, 5), call("late"), call("soon"), result("soon")]
