@@ -94,7 +94,8 @@ def _is_of_person(entry: Entry) -> bool:
 def _stays(round_: Round, pins: Collection[int], carriers: Collection[int]) -> bool:
     is_pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
     is_state = round_.holds_loaded_tools or round_.is_native_context
-    return is_pinned or is_state or round_.has_result_after(carriers)
+    is_parted = round_.last - round_.first >= len(round_.entries)  # few are: not each is compared with all carriers
+    return is_pinned or is_state or (is_parted and round_.has_result_after(carriers))
 
 
 def _chapter(replaced: Sequence[Round], spoken: Sequence[Round], history: Snapshot, counter: TokenCounter) -> Segment:

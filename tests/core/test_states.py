@@ -16,6 +16,7 @@ from amplifier_context_core.compaction.states import state_key, states_of, write
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
+from amplifier_context_core.rendering.rounds import Round
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from tests.core.drafts import rounds, segments, transcript
 from tests.laws.histories import JSON
@@ -154,6 +155,21 @@ def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call
     assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
     without = folded(*before, result("late"), *work(5, 8), user("newest"))
     assert len([segment for segment in without if segment.state == "kept"]) == 2
+
+
+def test_the_cost_of_distant_history_is_not_that_of_all_rounds_times_all_carriers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = list[int]()
+
+    def noted(round_: Round, carriers: object) -> bool:
+        compared.append(round_.first)
+        return False
+
+    monkeypatch.setattr(Round, "has_result_after", noted)
+    carriers = [user("So far.", metadata={"anthropic:compaction": {"version": 1}})] * 5
+    folded(user("task"), *carriers, call("late"), *work(0, 9), result("late"), *work(9, 20))
+    assert compared == [7]
 
 
 def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall_nothing() -> None:
