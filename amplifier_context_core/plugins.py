@@ -111,7 +111,9 @@ class Plugins:
                 return plugin, offers[name]
         return None
 
-    def make(self, point: str, name: str, key: str, builtin: Mapping[str, Callable[..., Any]], **arguments: Any) -> Any:
+    def make(
+        self, point: str, name: str, key: str, builtin: Mapping[str, Callable[..., Any]], /, **arguments: Any
+    ) -> Any:
         """Build the object that the config names: built in, or a plug-in's. `key`: config key that asked, for errors.
         Raises `ConfigError`: no plug-in offers that name, or the arguments do not fit; `PluginError`: the plug-in that
         offers it failed.
@@ -123,7 +125,7 @@ class Plugins:
         except (TypeError, ValueError) as problem:
             raise ConfigError(key, f"{name!r}: {problem}") from problem
 
-    def make_offered(self, point: str, name: str, key: str, known: Iterable[str], **arguments: Any) -> Any:
+    def make_offered(self, point: str, name: str, key: str, known: Iterable[str], /, **arguments: Any) -> Any:
         """Build the object that a plug-in offers under a name; `known` are the names of core, for the error. It raises
         as `make` does.
         """

@@ -246,7 +246,7 @@ class Checkpoint:
     segments: tuple[Segment, ...]
     tokens: int
     made_at: int  # highest seq in the history when it was made
-    budget: int  # tokens of the request it was made for
+    budget: int  # tokens of the request it was made for; read by former versions only
 
     @property
     def mark(self) -> str:

@@ -68,7 +68,7 @@ def fold_distant(
     compaction, and rounds with a result from after the latter.
     """
     rounds = rounds_of(history[body:end])
-    people = [number for number, round_ in enumerate(rounds) if round_.is_human]
+    people = [number for number, round_ in enumerate(rounds) if any(map(_is_of_person, round_.entries))]
     carriers = [round_.first for round_ in rounds if round_.is_native_context]
     kept = [number for number, round_ in enumerate(rounds) if _stays(round_, pins, carriers)]
     listed = {number: rounds[number] for number in people[-_LISTED:]}
@@ -87,10 +87,15 @@ def fold_distant(
     return segments
 
 
+def _is_of_person(entry: Entry) -> bool:
+    return entry.human and not is_left_out(entry.message)
+
+
 def _stays(round_: Round, pins: Collection[int], carriers: Collection[int]) -> bool:
     is_pinned = round_.is_pinned or any(entry.seq in pins for entry in round_.entries)
     is_state = round_.holds_loaded_tools or round_.is_native_context
-    return is_pinned or is_state or round_.has_result_after(carriers)
+    is_parted = round_.last - round_.first >= len(round_.entries)  # few are: not each is compared with all carriers
+    return is_pinned or is_state or (is_parted and round_.has_result_after(carriers))
 
 
 def _chapter(replaced: Sequence[Round], spoken: Sequence[Round], history: Snapshot, counter: TokenCounter) -> Segment:

@@ -27,6 +27,7 @@ _VALUES = frozenset(
      "canceled", "skipped", "completed", "complete", "done", "finished", "failed"}
 )  # fmt: skip
 _LEAST_PLAN = 40  # characters of a text from which it is a plan, not the name of one
+_LISTS = ("[]", "[{", '["')  # how a list begins that is given as JSON text
 _MOST_ITEMS = 1_000  # items of a list that are looked at; a longer list is data
 _MOST_CHARS = 200_000  # characters of arguments as text that are looked at; longer ones are data
 _MOST_KEY = 100  # characters of an argument that identifies a list, and of the name of a tool
@@ -141,4 +142,6 @@ def _is_status(value: object) -> bool:
 
 
 def _is_plan(value: object) -> bool:
-    return isinstance(value, list) or (isinstance(value, str) and len(value) >= _LEAST_PLAN)
+    if isinstance(value, str):
+        return len(value) >= _LEAST_PLAN or value.startswith(_LISTS)
+    return isinstance(value, list)

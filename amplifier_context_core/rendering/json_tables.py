@@ -104,7 +104,7 @@ def _compact_text(value: object, depth: int) -> str:
         levels, records = _records_in(items)
         shape = _common_shape(records, depth + levels)
         if shape and len(records) > 1:
-            return f"{_head(shape)}:\n{_rows(items, shape, levels)}"
+            return f"{_head(shape)}:\n{_rows(items, shape, levels, depth + 1)}"
         return "[" + ", ".join(_compact_text(item, depth + 1) for item in items) + "]"
     if isinstance(value, _NumberText):
         return value
@@ -121,15 +121,17 @@ def _records_in(items: list[Any]) -> tuple[int, list[Any]]:
     return levels, items
 
 
-def _rows(items: list[Any], shape: _Shape, levels: int) -> str:
-    return "[" + "\n".join(_rows(item, shape, levels - 1) if levels else _row(item, shape) for item in items) + "]"
+def _rows(items: list[Any], shape: _Shape, levels: int, depth: int) -> str:
+    rows = (_rows(item, shape, levels - 1, depth + 1) if levels else _row(item, shape, depth) for item in items)
+    return "[" + "\n".join(rows) + "]"
 
 
-def _row(value: Any, shape: _Shape | None) -> str:
+def _row(value: Any, shape: _Shape | None, depth: int) -> str:
     """Leave out the keys, which a head contains."""
     if shape is None:
-        return _compact_text(value, 0)
-    return f"({','.join(_row(item, part) for item, part in zip(value.values(), shape.values(), strict=True))})"
+        return _compact_text(value, depth)
+    parts = zip(value.values(), shape.values(), strict=True)
+    return f"({','.join(_row(item, part, depth + 1) for item, part in parts)})"
 
 
 def _head(shape: _Shape) -> str:

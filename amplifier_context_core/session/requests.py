@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -325,11 +326,13 @@ class Requests:
         return replace(request, appended=appended, late=session.companion.late), sent
 
     async def _viewed(self, request: ViewRequest, *, compact: bool = True) -> SentView:
+        """A handler of the compaction in flight that asks for a view does not wait for it, nor is it asked again."""
         compactor = self._session.compactor
         plan = await compactor.plan(request)
         while compact and compactor.must_compact(plan):
-            async with compactor.in_flight.hold():
-                plan, result = await compactor.compacted(plan)
+            is_nested = inside_handler(compactor) and compactor.is_compacting
+            async with nullcontext() if is_nested else compactor.in_flight.hold():
+                plan, result = await compactor.compacted(plan, with_hooks=not is_nested)
                 await self.announce(result)
             plan = await compactor.plan(request, plan)
         sent = compactor.hand_out(plan, serves=plan.reason is None, is_sent=compact)

@@ -46,7 +46,8 @@ class ViewCache:
         if view in self.views:
             self.views.remove(view)
         self.views.append(view)
-        self.by_budget.pop(budget, None)
+        if self.by_budget.pop(budget, None) is not view and view.budget != budget:
+            self.changes += 1  # without it a resumed session would make one for this budget
         self.by_budget[budget] = view
         if len(self.by_budget) > MAX_BUDGETS:
             del self.by_budget[next(iter(self.by_budget))]

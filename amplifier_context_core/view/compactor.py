@@ -2,8 +2,8 @@
 
 One task at a time works on the views (`lock`). This lock is not held while event handlers run. One compaction at a time
 is in flight (`in_flight`), from its announcement to its end, also while handlers run. A request that needs a compaction
-waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view,
-clipped where that does not fit.
+waits for the one in flight. A handler that requests a view does not wait (`inside_handler`). It gets the present view;
+if that does not fit, it is compacted without another announcement.
 """
 
 from __future__ import annotations
@@ -82,10 +82,12 @@ class Compactor:
         """
         async with self.lock.hold():
             plan = await self._current(request, known)
-            return plan if self.must_compact(plan) else await plan.fitted()
+            return plan if plan.reason else await plan.fitted()
 
     def must_compact(self, plan: Plan) -> bool:
-        return plan.reason is not None and not inside_handler(self)
+        """A handler gets the view as it is, if it fits."""
+        has_room = plan.candidate.tokens <= plan.request.limits.capacity
+        return plan.reason is not None and not (has_room and inside_handler(self))
 
     def limits(self, budget: int, key: Key) -> TokenLimits:
         return token_limits(self._config, self.meter, budget, key)
@@ -144,21 +146,24 @@ class Compactor:
         """The caller holds `in_flight`."""
         return await emit(self.hooks, self, PRE_COMPACT, announcement(job))
 
-    async def compacted(self, plan: Plan, *, span: range | None = None) -> tuple[Plan, CompactionResult | None]:
+    async def compacted(
+        self, plan: Plan, *, span: range | None = None, with_hooks: bool = True
+    ) -> tuple[Plan, CompactionResult | None]:
         """Compact the view of a plan, and commit that; return the plan that is current then, and what it came to: None
         if a handler postponed it, or if it was out of date or needless by then. `span`: see `CompactionJob`.
 
         The caller holds `in_flight`. It saves the session, and then announces the result.
         """
         job = CompactionJob(plan, span, focus_drops=self.directions.focus_drops)
-        if not job.is_manual and not self.cache.is_current(plan):
-            return plan, None  # another compaction ended meanwhile
-        decision = await self.ask_handlers(job)
-        job = replace(job, injected=decision.injected)
-        if decision.denied and plan.candidate.tokens <= job.request.limits.capacity:
-            log.info("session %s: a handler postponed the compaction", self._history.session_id)
-            self.back_off(plan)  # also if it is out of date: handlers are not asked again
-            return self._committed(plan), None
+        if with_hooks:
+            if not job.is_manual and not self.cache.is_current(plan):
+                return plan, None  # another compaction ended meanwhile
+            decision = await self.ask_handlers(job)
+            job = replace(job, injected=decision.injected)
+            if decision.denied and plan.candidate.tokens <= job.request.limits.capacity:
+                log.info("session %s: a handler postponed the compaction", self._history.session_id)
+                self.back_off(plan)  # also if it is out of date: handlers are not asked again
+                return self._committed(plan), None
         async with self.lock.hold():
             while True:
                 # While handlers ran, it may have become needless, or another view may have come to serve the budget.

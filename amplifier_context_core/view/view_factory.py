@@ -1,6 +1,6 @@
 """How a session makes its views: as its settings demand, from the start of the history or from a checkpoint.
 
-`ViewFactory.compatibility_key` says for which settings and counters a saved checkpoint may be used again.
+`ViewFactory.compatibility_key` says for which settings and counters a host's record of checkpoints may be used again.
 """
 
 from __future__ import annotations

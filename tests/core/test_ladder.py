@@ -76,6 +76,8 @@ def test_every_strategy_of_core_answers_to_its_name() -> None:
         ("nosuch", "'nosuch' is not known; known are .*fold"),
         ({"truncate": {}}, "'truncate'"),
         ({"fold": {"line_shar": 0.2}}, "'fold': .* unexpected keyword argument 'line_shar'"),
+        ({"fold": {"name": "x"}}, "'fold': .* unexpected keyword argument 'name'"),
+        ({"fold": {"self": 1}}, "'fold': .* multiple values for argument 'self'"),
         ({"truncate": {"max_chars": 0}}, "max_chars must be a whole number of at least 1"),
         ({"important": {"score": "nowhere"}}, "package.module:function"),
         ({"important": {"score": "nowhere_at_all:f"}}, "cannot be loaded"),

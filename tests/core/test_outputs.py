@@ -116,6 +116,10 @@ def test_a_record_keeps_its_keys() -> None:
     for _ in range(60):
         deep = [deep]
     assert '"end"' in to_compact_text(deep), "too deep for a table"
+    tables: list[Any] = []
+    for _ in range(30):
+        tables = [{"number": 1, "inner": tables}, {"number": 2, "inner": []}]
+    assert json_as_table(json.dumps(tables)) is None, "tables within tables are too"
 
 
 @pytest.mark.parametrize("text", ["92164", "-5", "1e5", "true", "null", "a, b", "(a)", " a", "", "two\nlines", '"'])

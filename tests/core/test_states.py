@@ -16,6 +16,7 @@ from amplifier_context_core.compaction.states import state_key, states_of, write
 from amplifier_context_core.messages.parsing import Call
 from amplifier_context_core.messages.tokens import approx_token_counter
 from amplifier_context_core.rendering.renderer import RenderedMessage, Renderer
+from amplifier_context_core.rendering.rounds import Round
 from amplifier_context_core.transcript.recalled import RECALL_TOOL
 from tests.core.drafts import rounds, segments, transcript
 from tests.laws.histories import JSON
@@ -42,6 +43,8 @@ def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() 
 WRITES: list[tuple[str, Any]] = [
     ("TodoWrite", {"todos": [{"content": "a", "status": "pending", "activeForm": "doing a"}]}),
     ("todo_write", {"todos": json.dumps(ITEMS)}),
+    ("TodoWrite", {"todos": "[]"}),
+    ("TodoWrite", {"todos": '[{"text": "a", "done": true}]'}),
     ("todo", {"action": "update", "todos": ITEMS}),
     ("update_plan", {"explanation": "x", "plan": [{"step": "Read", "status": "inProgress"}]}),
     ("update_todo_list", {"todos": "[ ] Read the parser first\n[x] Write a failing test"}),
@@ -56,6 +59,7 @@ READS: list[tuple[str, Any]] = [
     ("todo", {"action": "list"}),
     ("todo_write", {"merge": True, "todos": ITEMS}),
     ("update_todo", {"id": 3, "status": "completed"}),
+    ("update_todo", {"id": 3, "status": "[x]"}),
     ("bash", {"command": "cat todo.txt plan.md && echo the end of this long command"}),
     ("", {"plan": []}),
     ("todo_write", "{broken"),
@@ -135,6 +139,14 @@ def test_the_first_and_the_newest_words_of_a_person_and_pins_stay_between_chapte
     assert segments[1].original_tokens == sum(entry.tokens for entry in folded_entries)
 
 
+def test_words_of_a_person_that_are_never_sent_are_in_no_chapter_and_are_not_the_task() -> None:
+    retired = user("retired", metadata={"amplifier:instruction": {"disposition": "retired"}})
+    segments = folded(retired, user("task"), *work(0, 5), retired, user("newest"), *work(5, 10), retired, says())
+    kept = [segment.shown[0].message["content"] for segment in segments if segment.state == "kept"]
+    assert kept == ["task", "newest"]
+    assert "retired" not in str([segment.shown for segment in segments])
+
+
 def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call() -> None:
     carrier = user("What happened.", metadata={"anthropic:compaction": {"version": 1}})
     before = [user("task"), *work(0, 5), call("late"), call("soon"), result("soon")]
@@ -143,6 +155,21 @@ def test_a_result_that_came_after_a_providers_own_compaction_stays_with_its_call
     assert [(one.first, one.last) for one in kept] == [(1, 1), (12, 16), (15, 15), (23, 23)]
     without = folded(*before, result("late"), *work(5, 8), user("newest"))
     assert len([segment for segment in without if segment.state == "kept"]) == 2
+
+
+def test_the_cost_of_distant_history_is_not_that_of_all_rounds_times_all_carriers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = list[int]()
+
+    def noted(round_: Round, carriers: object) -> bool:
+        compared.append(round_.first)
+        return False
+
+    monkeypatch.setattr(Round, "has_result_after", noted)
+    carriers = [user("So far.", metadata={"anthropic:compaction": {"version": 1}})] * 5
+    folded(user("task"), *carriers, call("late"), *work(0, 9), result("late"), *work(9, 20))
+    assert compared == [7]
 
 
 def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall_nothing() -> None:

@@ -41,7 +41,7 @@ class Keeps(Strategy):
 
 
 def test_the_repr_of_a_strategy_shows_all_it_was_made_with() -> None:
-    """A checkpoint serves another session only where the ladder has the same repr."""
+    """A checkpoint of a host is restored only where the ladder has the same repr."""
     assert repr(Keeps(["a"], score=len)) == "Keeps(words=['a'], minimum=5, score=len)"
     assert repr(Keeps(["a"])) == repr(Keeps(words=["a"], minimum=5)) == "Keeps(words=['a'], minimum=5, score=score)"
     assert repr(copy.copy(Keeps(["a"]))) == repr(Keeps(["a"]))

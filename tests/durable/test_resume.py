@@ -11,7 +11,7 @@ from amplifier_context_core.rendering.rounds import rounds_with
 from amplifier_context_testing import coding_session
 from tests.durable.sessions import compacted, manager_on, opened, turns
 from tests.managers import ask, feed
-from tests.messages import call, rounds, system, text, user
+from tests.messages import call, result, rounds, system, text, user
 from tests.places import BACKENDS, Place
 from tests.recall.calls import recalled, tool_of
 
@@ -41,6 +41,19 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     async with opened(place, on_conflict="fork") as manager:
         assert text(await manager.get_messages_for_request()) == text(before)
         assert manager.history.session_id != place.session_id()
+    await killed.store.close()
+
+
+async def test_a_view_that_served_a_smaller_budget_too_serves_it_after_a_kill(place: Place) -> None:
+    if place.backend == "memory":
+        pytest.skip("memory ends with its process")
+    place.durability = "flush"
+    killed = manager_on(place.store(), place.session_id(), on_conflict="fork")
+    await feed(killed, [user(), call("a"), result("a", "a line of the output\n" * 100)])
+    await ask(killed, 6_000)
+    before = await ask(killed, 1_500)
+    async with opened(place, on_conflict="fork") as manager:
+        assert text(await ask(manager, 1_500)) == text(before), "the output is not clipped"
     await killed.store.close()
 
 

@@ -209,6 +209,20 @@ async def test_a_registry_that_raises_or_answers_nonsense_counts_as_no_answer(
     assert "secret" not in caplog.text
 
 
+@pytest.mark.parametrize("event", [PRE, POST, USAGE])
+async def test_a_handler_that_asks_for_a_smaller_view_gets_one_within_its_budget(event: str) -> None:
+    sizes = list[int]()
+
+    async def asks(event: str, data: dict[str, Any]) -> HookResult:
+        sizes.append(size(await manager.get_messages_for_request(1_000)))
+        return HookResult(action="continue")
+
+    manager = await feed(new_manager(hooks=hooks_with(asks, event), strict=True), work(60))
+    async with asyncio.timeout(30):
+        await ask(manager, BUDGET)
+    assert [size <= 1_000 for size in sizes] in ([True], [True, True]), "the second is for the compaction within"
+
+
 async def test_handlers_that_hang_are_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
