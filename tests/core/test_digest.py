@@ -203,6 +203,13 @@ def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
         assert last.strip() not in line.text, "the last line of a program is no verdict"
 
 
+@pytest.mark.parametrize("joint", ["-", ":"])
+def test_lines_that_a_search_found_name_their_file(joint: str) -> None:
+    found = "\n".join(f"src/shop/cart.py{joint}{number}{joint}    total" for number in (108, 109))
+    (line,) = digests(call("a"), result("a", found))
+    assert "src/shop/cart.py" in line.names
+
+
 def test_of_a_commit_it_says_its_hash_with_its_subject() -> None:
     output = "lint: checking\n[fix/locks 7f010c5] fix: take the lock first\n 1 file changed, 20 insertions(+)"
     (line,) = digests(call("a"), result("a", output))
@@ -284,7 +291,7 @@ def test_signs_of_comments_and_numbers_of_lines_are_left_out() -> None:
 
 def test_an_error_is_quoted_and_nothing_beside_it() -> None:
     (line,) = digests(call("a"), result("a", f"{PLAN}ValueError: no such table"))
-    assert "no such table" in line.text
+    assert '"ValueError: no such table"' in line.text
     assert "nested blocks" not in line.text
 
 

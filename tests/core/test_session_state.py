@@ -10,7 +10,7 @@ from amplifier_context_core.compaction.checkpoint import Chapter, ChapterText, C
 from amplifier_context_core.compaction.speech import Sentence
 from amplifier_context_core.economics.meter import Correction
 from amplifier_context_core.economics.trigger import CompactionBackoff
-from amplifier_context_core.history.redactions import Redaction
+from amplifier_context_core.history.redactions import Redaction, settings_of
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_core.view.session_state import (
     SavedItems,
@@ -112,3 +112,10 @@ def test_keys_with_lone_surrogates_are_saved_as_they_are() -> None:
     read = load(dump(replace(STATE, extra={"a module": arguments})))
     assert read is not None
     assert read.extra == {"a module": arguments}
+
+
+def test_a_planted_trace_costs_nothing() -> None:
+    salt, digest = "A" * 22, "A" * 43
+    for cost in ("ln=31,r=8,p=1", "ln=15,r=99,p=1", "ln=15,r=8,p=99", "ln=0,r=8,p=1", "ln=15,r=0,p=1", "ln=15,r=8,p=0"):
+        assert settings_of(f"$scrypt${cost}${salt}${digest}") is None
+    assert settings_of(f"$scrypt$ln=15,r=8,p=3${salt}${digest}") == (bytes(16), (15, 8, 3))

@@ -123,6 +123,7 @@ async def test_a_session_uses_what_tiktoken_has_in_its_cache(monkeypatch: pytest
         (user([{"type": "tool_result", "tool_call_id": "a", "output": {"a": 1}}]), 1),
         (user([{"type": "tool_result", "tool_call_id": "a", "output": None}]), 0),
         (says([{"type": "thinking", "thinking": "one two three"}, block("four")]), 4),
+        (says([{"type": "tool_use", "id": "a", "name": "find", "input": {}}, block("one two")]), 4),
         (says([{"type": "text", "text": "one", "cache_control": {"a b": "c d"}, "visibility": "x y"}]), 1),
         (user([{"type": "citation", "note": "one two", "lines": [1, 2], "none": None, "empty": []}]), 3),
     ],
