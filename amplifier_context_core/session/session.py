@@ -170,7 +170,7 @@ class Session:
             if self.history.last_seq and (self.saves.are_due(changes) or not changes_only):
                 state = replace(await self.state(), items=self.items.saved())
                 self.saves.note(self.history.session_id, await save_state(self.store, self.history.session_id, state))
-            self.saves.changes = changes
+                self.saves.changes = changes
 
     async def state(self) -> SessionState:
         extra = self.companion.state(self.history.revision)

@@ -44,11 +44,14 @@ async def test_it_is_so_too_when_the_process_was_killed(place: Place) -> None:
     await killed.store.close()
 
 
-async def test_a_view_that_served_a_smaller_budget_too_serves_it_after_a_kill(place: Place) -> None:
+@pytest.mark.parametrize("first", ["message", "request"])
+async def test_a_view_that_served_a_smaller_budget_too_serves_it_after_a_kill(place: Place, first: str) -> None:
     if place.backend == "memory":
         pytest.skip("memory ends with its process")
     place.durability = "flush"
     killed = manager_on(place.store(), place.session_id(), on_conflict="fork")
+    for budget in (6_000, 1_500) if first == "request" else ():
+        await killed.get_messages_for_request(budget)
     await feed(killed, [user(), call("a"), result("a", "a line of the output\n" * 100)])
     await ask(killed, 6_000)
     before = await ask(killed, 1_500)
