@@ -43,7 +43,7 @@ _VERDICT = re.compile(
     r"(?-i:^\W*(?:ok\s+\S|PASS|FAIL(?:ED|URE)?\b|SUCCESS))|"
     r"\b(?:tests?|build|checks?|lint|compilation) (?:is |are |was |were |has |have )?(?:pass|fail|succe|ok\b)|"
     r"\bexit(?:ed)?(?: with)? (?:code|status):? \d+|"
-    r"(?-i:^\[\S{1,80} (?:\(root-commit\) )?[0-9a-f]{7,40}\] \S)",  # what git says of a commit
+    r"(?-i:^\[(?:detached HEAD|\S{1,80})(?: \(root-commit\))? [0-9a-f]{7,40}\] \S)",  # what git says of a commit
     re.IGNORECASE,
 )
 _SHORT_OUTPUT = 80  # characters of one line: a shorter output is quoted whole

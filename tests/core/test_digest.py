@@ -210,10 +210,11 @@ def test_lines_that_a_search_found_name_their_file(joint: str) -> None:
     assert "src/shop/cart.py" in line.names
 
 
-def test_of_a_commit_it_says_its_hash_with_its_subject() -> None:
-    output = "lint: checking\n[fix/locks 7f010c5] fix: take the lock first\n 1 file changed, 20 insertions(+)"
+@pytest.mark.parametrize("at", ["fix/locks", "detached HEAD", "main (root-commit)"])
+def test_of_a_commit_it_says_its_hash_with_its_subject(at: str) -> None:
+    output = f"lint: checking\n[{at} 7f010c5] fix: take the lock first\n 1 file changed, 20 insertions(+)"
     (line,) = digests(call("a"), result("a", output))
-    assert '3 lines: "[fix/locks 7f010c5] fix: take the lock first"' in line.text
+    assert f'3 lines: "[{at} 7f010c5] fix: take the lock first"' in line.text
 
 
 def test_a_summary_that_the_host_wrote_is_read_as_the_agents_words() -> None:
