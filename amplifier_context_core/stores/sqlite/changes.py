@@ -36,7 +36,7 @@ WHERE id >= ?3 AND id < ?4 AND seq NOT IN (SELECT value FROM json_each(?5)) ORDE
 _UPDATE = "SET seq = ?, turn = ?, tokens = ?, origin = ?, extra = CAST(? AS TEXT), message = CAST(? AS TEXT), crc = ? \
 WHERE id = ?"
 _SELECT_TO_FORK = (
-    "SELECT id + ?1, ?2, seq, turn, tokens, coalesce(origin, ?3), extra, message, crc + ?1 FROM entries "
+    "SELECT id + ?1, ?2, seq, turn, tokens, coalesce(origin, CAST(?3 AS TEXT)), extra, message, crc + ?1 FROM entries "
     "WHERE id >= ?4 AND id < ?5 ORDER BY id"
 )
 _INSERT_ARCHIVED = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) VALUES (?, {ENTRY_VALUES})"  # noqa: S608
@@ -160,7 +160,10 @@ def fork(
     child.last_seq = session.last_seq
     start, to = first_key(session.number), first_key(child.number)
     values = (to - start, child.number, session_id.encode(), start, start + child.length)
-    db.executemany(_INSERT, source.execute(_SELECT_TO_FORK, values))
+    if source is db:  # twice as fast
+        db.execute(f"INSERT INTO entries(id, session, {ENTRY_COLUMNS}) {_SELECT_TO_FORK}", values)
+    else:
+        db.executemany(_INSERT, source.execute(_SELECT_TO_FORK, values))
     child.size = session.size if count == session.length else _size(db, to, to + child.length)
     checkpoint = source.execute(
         "SELECT ?, covered, crc, data FROM checkpoints WHERE session = ? AND covered <= ?",

@@ -22,7 +22,7 @@ from ...errors import SessionInUse, StoreError
 from .schema import make_folder
 
 _MAX_ATTEMPTS = 20
-_TRIES = 5  # 2 ms apart, before a lock counts as held: `_is_locked` has it for a moment
+_TRIES = 20  # 2 ms apart, before a lock counts as held: `_is_locked` has it until its thread runs again
 _SAFE_FLAGS = os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _MAX_CHARS = 500  # of the text in the file

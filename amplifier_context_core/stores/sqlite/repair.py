@@ -267,8 +267,7 @@ class _Copy:
         (archived, last) = required_row(
             self._new.execute("SELECT count(*), max(seq) FROM archive WHERE session = ?", (number,))
         )
-        last_seq = max(last_seq, last or 0)
-        last_seq = max(last_seq, row.last_seq)
+        last_seq = max(last_seq, last or 0, row.last_seq)
         name = row.session_id if is_sound else _free_id(row.session_id, number, taken)
         taken.add(name)
         lost = max(0, row.length - len(slots)) + max(0, row.archived - archived) if is_sound else 0

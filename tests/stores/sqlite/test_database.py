@@ -2,12 +2,14 @@
 
 import asyncio
 import errno
+import fcntl
 import inspect
 import lzma
 import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +25,7 @@ from amplifier_context_core.stores import Extent
 from amplifier_context_core.stores.sqlite import engine, errors, schema
 from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_core.stores.sqlite.errors import driver_error
+from amplifier_context_core.stores.sqlite.locks import SessionLocks
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
@@ -208,6 +211,20 @@ async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock
     assert len(list((folder := path.with_name("sessions.db.locks")).iterdir())) == 1
     await store.close()
     assert not folder.exists()
+
+
+def test_a_listing_that_looks_at_a_lock_keeps_no_writer_from_it(tmp_path: Path) -> None:
+    """It looks at the lock that a killed process left. In a busy process it has the lock for some 10 ms."""
+    path = tmp_path / "left.lock"
+    path.write_text("pid 1 on host, since then")
+    locks = SessionLocks(tmp_path, path.name)
+    with path.open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        timer = threading.Timer(0.02, fcntl.flock, (looking, fcntl.LOCK_UN))
+        timer.start()
+        assert locks.acquire("s")
+        timer.join()
+    locks.release_all()
 
 
 async def test_a_session_whose_close_fails_is_free(
