@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from amplifier_context_cli.streams import warnings_to
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing.caches.bill import Bill
 from amplifier_context_testing.caches.openai import OpenAI
 from amplifier_context_testing.caches.request import Request
@@ -118,6 +119,7 @@ async def _run(
     course: Course, manager: Manager, judge: OnRequest, scale: TokenScale, provider: SessionProvider | None = None
 ) -> list[float]:
     """Replay a session, with a judge of the views, and return the seconds of each request."""
+    shared_cache.clear()  # sessions of one process find each other's checkpoints; here each starts from nothing
     transcript = Transcript(course.session.id, course.session.set, course.session.messages)
     async with manager.open(scale, course.budget) as context:
         timed = _Timed(context)

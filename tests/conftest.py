@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
 
 from amplifier_context_core.history import redactions
+from amplifier_context_core.view import shared_cache
 from tests import places
 
 DATA = Path(os.environ.get("AMPLIFIER_CONTEXT_DATA") or Path(__file__).parents[2] / "shared" / "data")
@@ -70,6 +71,12 @@ def disk() -> Generator[Path]:
     """A folder on a disk, where a sync is not free."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def empty_shared_cache() -> None:
+    """Sessions of one process find each other's checkpoints: no test may depend on which ran before it."""
+    shared_cache.clear()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -225,6 +225,11 @@ class Draft:
         return self.fixed + sum(segment.tokens for segment in self.segments)
 
     @property
+    def has_texts(self) -> bool:
+        """True if a chapter holds a text that another author than the digest wrote, or a carrier."""
+        return any(one.chapter is not None and (one.chapter.texts or len(one.shown) > 1) for one in self.segments)
+
+    @property
     def messages(self) -> list[Message]:
         return [shown.message for segment in self.segments for shown in segment.shown]
 
@@ -241,12 +246,15 @@ class Checkpoint:
 
     covered: int  # entries it replaces, counted from the first after the leading instructions
     upto: int  # highest seq among them
-    # Hash of what it covers, by content. Empty where it is saved.
+    # Hash of what it covers, by content: the same history in another session has the same. Empty where it is saved.
     digest: bytes
     segments: tuple[Segment, ...]
     tokens: int
     made_at: int  # highest seq in the history when it was made
-    budget: int  # tokens of the request it was made for; read by former versions only
+    budget: int  # tokens of the request it was made for
+    # True if nothing but the content it covers went into it. Only then may another session use it: pins, registered
+    # short forms, a focus and interrupted turns belong to one session.
+    from_content: bool = False
 
     @property
     def mark(self) -> str:

@@ -11,6 +11,7 @@ from ..futures import in_thread
 from ..messages.parsing import result_text, results_of, text_of
 from ..transcript.entry import Entry
 from ..transcript.redaction import holding, holds, texts_of
+from ..view import shared_cache
 from ..view.resume import holds_text
 from .items import is_list, kept_labels, line_of, lines_of_items, listed_line, lists_any, recall_lines
 from .search import SessionSearch
@@ -68,6 +69,7 @@ async def _erase(
             search.forget()
             gone = {call for entry in left for call in (*entry.call_ids, *entry.answered_ids)}
             session.compactor.directions.short_forms.drop(lambda call, text: call in gone or holds(text, forms))
+            shared_cache.clear()
     if is_selected:
         await session.save()
     if problem is not None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
@@ -113,7 +114,7 @@ class HostCheckpoint:
             raise ValueError("the record is of another history")
         try:
             _check_messages(state)
-            cache.restore(state, {entry.seq: entry for entry in history}, counter)
+            cache.restore(_of_one_session(state), {entry.seq: entry for entry in history}, counter)
         except (IndexError, KeyError, ValueError) as problem:
             raise ValueError(f"the record makes no sense ({type(problem).__name__})") from None
         return "restored"
@@ -146,6 +147,12 @@ def _check_messages(state: SessionState) -> None:
         for segment in view.checkpoint.segments:
             for shown in segment.shown:
                 parse_message(shown.message)
+
+
+def _of_one_session(state: SessionState) -> SessionState:
+    """Let no other session use the checkpoints: a host's file is not trusted by all of them."""
+    views = (replace(view, checkpoint=replace(view.checkpoint, from_content=False)) for view in state.views)
+    return replace(state, views=tuple(views))
 
 
 def _sha256(text: str) -> str:

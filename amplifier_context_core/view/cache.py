@@ -17,15 +17,15 @@ from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
+from . import shared_cache
 from .candidate import Candidate, ViewRequest
 from .plan import Plan, Revision
 from .session_state import SessionState, rehydrate
 from .view import View
-from .view_factory import ViewFactory
+from .view_factory import MIN_BUDGET_RATIO, ViewFactory
 
 MAX_VIEWS = 4
 MAX_BUDGETS = 32  # budgets whose view is remembered
-_MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 
 
 class ViewCache:
@@ -101,7 +101,7 @@ class ViewCache:
         return [last, *near] if last else near
 
     def _large_enough(self, budget: int) -> list[View]:
-        return [view for view in self.views if view.budget >= _MIN_BUDGET_RATIO * budget]
+        return [view for view in self.views if view.budget >= MIN_BUDGET_RATIO * budget]
 
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
@@ -125,8 +125,8 @@ class ViewCache:
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
             await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
-            base = self.factory.for_limits(None, request.limits, request.counter)
-            await base.update(history, len(history), interrupted)
+            base = await self.factory.of_history(history, interrupted, request)
+            await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
         return (await self._plan(base, request, history, interrupted)).unless_postponed()
 
     async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:
@@ -226,6 +226,7 @@ class ViewCache:
             view = self.factory.view(checkpoint, saved.budget, saved.output_limit, counter)
             view.revision, view.backoff = self._history.revision, saved.backoff
             views.append(view)
+            shared_cache.put(state.compatibility_key, checkpoint, saved.backoff)
         self.views.extend(views)
         self.restore_uncompacted(state, counter)
         for budget, number in state.by_budget:

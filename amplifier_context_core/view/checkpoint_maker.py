@@ -49,10 +49,11 @@ class CheckpointMaker:
         """
         started = time.monotonic()
         old, request, limits, counter = job.plan.candidate, job.request, job.request.limits, job.request.counter
-        history, interrupted = job.plan.history, job.plan.interrupted
+        history, interrupted, directions = job.plan.history, job.plan.interrupted, self.factory.directions
         given = await old.draft()
         if not given.draft.segments or not given.covered:
             return _result(job, old, started)
+        is_asked = bool(directions.focus or job.injected or job.kept)
         ladder = await self.ladder_result(job, given)
         freed = given.cost - sum(segment.tokens for segment in ladder.draft.segments)
         if job.reason != "hard limit":
@@ -60,8 +61,10 @@ class CheckpointMaker:
         if freed <= 0 or (job.reason == "trigger" and freed < limits.min_freed):
             return _result(job, old, started, ladder)
         segments = await self.with_carrier(given.whole(ladder.draft.segments), request)
+        is_directed = is_asked or directions.pins or directions.short_forms.known
+        of_session = is_directed or interrupted or Draft(segments).has_texts
         last_seq = self.history.last_seq
-        checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq)
+        checkpoint = await in_thread(_checkpoint, job, segments, given.covered, last_seq, from_content=not of_session)
         view = self.factory.for_limits(checkpoint, limits, counter)
         await view.update(history, len(history), interrupted)
         new = await Candidate.of(view, request)
@@ -114,8 +117,12 @@ class CheckpointMaker:
         return await self.with_carrier((await in_thread(apply_alone, strategy, draft, goal)).segments, request)
 
 
-def _checkpoint(job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int) -> Checkpoint:
-    """`covered`: entries after the leading ones that the checkpoint replaces."""
+def _checkpoint(
+    job: CompactionJob, segments: tuple[Segment, ...], covered: int, last_seq: int, *, from_content: bool
+) -> Checkpoint:
+    """`covered`: entries after the leading ones that the checkpoint replaces; `from_content`: the checkpoint follows
+    from the covered entries alone, so that other sessions may use it.
+    """
     base, history = job.plan.view.checkpoint, job.plan.history
     digest = base.digest if base else b""
     leading = history.leading_count
@@ -131,6 +138,7 @@ def _checkpoint(job: CompactionJob, segments: tuple[Segment, ...], covered: int,
         sum(segment.tokens for segment in segments),
         last_seq,
         job.request.limits.budget,
+        from_content and (base is None or base.from_content),
     )
 
 

@@ -23,6 +23,7 @@ from ..history.history import History
 from ..locks import CrossLoopLock
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
+from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate, ViewRequest
 from .checkpoint_maker import Carry, CheckpointMaker
@@ -189,6 +190,9 @@ class Compactor:
         if plan.revision != self.cache.revision(limits.budget):
             return False
         if result is not None and result.has_gain:
+            if view.checkpoint:
+                key = self.cache.factory.compatibility_key(plan.request.counter)
+                shared_cache.put(key, view.checkpoint, view.backoff)
             self.directions.short_forms.shown(view.newest_seq)
             self.directions.injected = result.job.injected
             self.log.accepted(result.report)

@@ -205,8 +205,9 @@ class View:
 
 
 def with_segments(checkpoint: Checkpoint, segments: Sequence[Segment]) -> Checkpoint:
+    """No other session may use the checkpoint."""
     tokens = sum(segment.tokens for segment in segments)
-    return replace(checkpoint, segments=tuple(segments), tokens=tokens)
+    return replace(checkpoint, segments=tuple(segments), tokens=tokens, from_content=False)
 
 
 def messages_of(segments: Iterable[Segment]) -> list[RenderedMessage]:

@@ -1,6 +1,7 @@
 """How a session makes its views: as its settings demand, from the start of the history or from a checkpoint.
 
-`ViewFactory.compatibility_key` says for which settings and counters a host's record of checkpoints may be used again.
+The checkpoint may be of another session with the same history. `ViewFactory.compatibility_key` says for which settings
+and counters a checkpoint may be used again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,18 @@ from typing import Any, cast
 from ..compaction.checkpoint import Checkpoint
 from ..compaction.strategies import Strategy
 from ..config import Config
-from ..economics.trigger import TokenLimits
+from ..economics.trigger import CompactionBackoff, TokenLimits
+from ..futures import in_thread
+from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
+from ..transcript.transcript import Snapshot
+from . import shared_cache
+from .candidate import ViewRequest
 from .directions import Directions
 from .view import View
 
+MIN_BUDGET_RATIO = 0.8  # of a budget: a view made for at least that much may serve it
 _MIN_OUTPUT = 64  # tokens a tool output may always show
 _NOT_SHOWN = {  # settings
     "max_tokens",
@@ -81,3 +88,29 @@ class ViewFactory:
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )
         return View(checkpoint, budget, renderer, keep=self.directions.pins)
+
+    async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
+        """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
+        limits, counter = request.limits, request.counter
+        checkpoint = backoff = None
+        if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
+            checkpoint, backoff = await in_thread(self._inherited, history, limits, counter)
+        view = self.for_limits(checkpoint, limits, counter)
+        view.backoff = backoff
+        await view.update(history, len(history), interrupted)
+        for seq in self.directions.pins:  # a checkpoint of another session knows nothing of them
+            await view.show_verbatim(seq, history)
+        return view
+
+    def _inherited(
+        self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
+    ) -> tuple[Checkpoint | None, CompactionBackoff | None]:
+        digest, best = b"", None
+        key = self.compatibility_key(counter)
+        for covered, entry in enumerate(history[history.leading_count :], start=1):
+            digest = chain_hash(digest, entry.seq, content_hash(entry.message))
+            # The marks of the checkpoint are right: seqs are in the hash.
+            if (found := shared_cache.get(key, digest)) is not None and found[0].covered == covered:
+                is_large_enough = found[0].budget >= MIN_BUDGET_RATIO * limits.budget
+                best = found if is_large_enough and found[0].tokens <= limits.threshold else best
+        return best or (None, None)

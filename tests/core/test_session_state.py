@@ -26,7 +26,7 @@ ENTRY = DigestEntry(2, 3, "u1", (FACT,), 7, 40)
 CHAPTER = Chapter((ENTRY,), 40, 1, "summary", (ChapterText(2, 5, "Goal: x"),), made_at=6)
 SHOWN = RenderedMessage({"role": "user", "content": "x"}, 3, 5, "anthropic", "c1", "claude", "00aa")
 SEGMENT = Segment(2, 5, "u1", (SHOWN,), 3, 9, "folded", "fold", None, CHAPTER, "pinned")
-CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900)
+CHECKPOINT = Checkpoint(4, 5, b"", (SEGMENT,), 3, 6, 900, True)
 BACKOFF = CompactionBackoff(800, 700, 4, True)
 VIEW = ViewState(1_000, 400, "00ff", CHECKPOINT, (((2, 3), ("c9",)),), BACKOFF)
 CORRECTION = Correction(300.0, 1.5, 2, 4_000, (10, 20))
@@ -68,7 +68,7 @@ KEYS = {
     ViewState: "budget output_limit digest checkpoint seqs backoff",
     UncompactedViewState: "served_budget budget output_limit backoff",
     CompactionBackoff: "capacity retry_at_tokens compactable_count infeasible",
-    Checkpoint: "covered upto digest segments tokens made_at budget",
+    Checkpoint: "covered upto digest segments tokens made_at budget from_content",
     Segment: "first last turn shown tokens original_tokens state rule round chapter protected_because",
     RenderedMessage: "message tokens seq provider stored_call_id model prefix",
     Chapter: "entries original_tokens left_out author texts beside made_at",

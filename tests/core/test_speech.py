@@ -16,6 +16,7 @@ from amplifier_context_core.compaction.condensing import condense, only_people
 from amplifier_context_core.compaction.speech import OWN, PASTED, RULE, Sentence, Speaker, joined, read, select
 from amplifier_context_core.messages.parsing import text_of as text_in
 from amplifier_context_core.messages.tokens import approx_token_counter
+from amplifier_context_core.view import shared_cache
 from tests.core.drafts import digests
 from tests.messages import Message, call, result, says, user
 from tests.threads import longest_wait_beside
@@ -294,6 +295,7 @@ def working(name: str, count: int, words: Sequence[str] = ()) -> list[Message]:
 
 async def last_view(messages: Iterable[Message], is_asked_after: Callable[[Message], object]) -> tuple[str, int]:
     """Return the text of the last view of a session that asks for one after some messages, and its compactions."""
+    shared_cache.clear()
     manager = ContextManager(load_config({"token_counter": "heuristic"}), session_id="drift")
     view: list[Message] = []
     for message in (user("Let us look at the loader."), *messages):

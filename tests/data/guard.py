@@ -20,6 +20,7 @@ from typing import Any
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, text_of
 from amplifier_context_core.rendering.sendable import is_left_out
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import checked, coding_session, conversations, read_transcripts
 from tests.conftest import DATA
 from tests.data import scenarios
@@ -35,6 +36,7 @@ _NOW = "2026-01-01T00:00:00.000+00:00"
 
 async def fingerprint(messages: Sequence[Message], share: float) -> str:
     """Return the hashes of all views and of all reports of one session in a window of this share of its tokens."""
+    shared_cache.clear()
     budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
     config = load_config({"token_counter": "heuristic", "max_tokens": budget})
     manager = ContextManager(config, plugins=Plugins(), clock=lambda: _NOW)

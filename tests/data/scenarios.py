@@ -24,6 +24,7 @@ from amplifier_context_core import (
 )
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.view import shared_cache
 from amplifier_context_recall.lacking import names_lacking_in
 from tests.data.scenario_messages import call, carrier, large_outputs, smallest, thoughtful, work
 from tests.managers import ToolHost
@@ -77,6 +78,7 @@ class Scene:
         self._open()
 
     def _open(self) -> None:
+        shared_cache.clear()  # another process finds none of these views
         self.manager = ContextManager(
             self._config,
             session_id=self._id,

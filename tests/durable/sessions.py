@@ -7,6 +7,7 @@ from typing import Any
 
 from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.stores import Store
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager
 from tests.durable.host import Host
@@ -31,6 +32,7 @@ def turns(number: int) -> list[Message]:
 async def again(manager: ContextManager, place: Place, **config: Any) -> ContextManager:
     """Close a session and resume it as another process would, without the checkpoints that this one shares."""
     await manager.close()
+    shared_cache.clear()
     return manager_on(place.store(), manager.session_id, **config)
 
 

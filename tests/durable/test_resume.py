@@ -8,6 +8,7 @@ import pytest
 from amplifier_context_core import NotLoaded, StoreError
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_core.rendering.rounds import rounds_with
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.durable.sessions import compacted, manager_on, opened, turns
 from tests.managers import ask, feed
@@ -114,6 +115,7 @@ async def test_an_unreadable_checkpoint_is_reported_and_the_view_rebuilt(place: 
     ):
         await store.save_checkpoint(place.session_id(), 10, json.dumps(state).encode())
         await store.close()
+        shared_cache.clear()
         manager = manager_on(place.store(), place.session_id())
         assert (await ask(manager))[-1] == view[-1]
         assert await manager.get_messages() == history
@@ -149,6 +151,7 @@ async def test_an_edit_after_one_of_two_checkpoints_is_never_covered_up(
     monkeypatch.setattr(manager.store, "save_checkpoint", AsyncMock(side_effect=StoreError("the disk is full")))
     await manager.set_messages([*history[:at], user("put in by the host"), *history[at:]])
     await manager.store.close()
+    shared_cache.clear()
     resumed = manager_on(place.store(), place.session_id(), max_tokens=60_000)
     for budget in (4_000, 15_000):
         assert "put in by the host" in text(await ask(resumed, budget))

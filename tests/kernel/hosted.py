@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from amplifier_context_core import ContextManager
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, mount_plan, session
 from tests.kernel.mounted import CURRENT
 from tests.managers import feed
@@ -65,6 +66,7 @@ async def process(
     folder: Path, identity: dict[str, Any] = IDENTITY, **config: Any
 ) -> AsyncGenerator[tuple[Host, ContextManager]]:
     """A process of the host: a session of the real kernel that has the saved transcript, if there is one."""
+    shared_cache.clear()  # no process has the checkpoints of another in memory
     entry = CURRENT.entry(**{"max_tokens": 3_000, **config})
     plan = mount_plan(entry, script=["Done."] * 50, window=8_000, provider={"check": True})
     async with session(plan, session_id="hosted") as opened:

@@ -5,6 +5,7 @@ from typing import Any
 
 from amplifier_context_core import ContextManager, Plugins, approx_token_counter, count_tokens, load_config
 from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import checked
 
 from .histories import Message
@@ -13,16 +14,19 @@ NOW = "2026-01-01T00:00:00.000+00:00"
 
 
 def new_manager(
-    store: Store | str | None = None, session_id: str = "s", *, hooks: Any = None, **config: Any
+    store: Store | str | None = None, session_id: str = "s", *, kindred: bool = False, hooks: Any = None, **config: Any
 ) -> ContextManager:
-    """Return a manager.
+    """Return a manager; unless `kindred`, it finds nothing that another session has made.
 
     Args:
         store: where it keeps its history, or the URL.
         session_id: of its session.
+        kindred: it shares checkpoints with the sessions before it.
         hooks: that get its events.
         config: keys.
     """
+    if not kindred:
+        shared_cache.clear()
     settings = load_config({"token_counter": "heuristic", **config})
     opened = open_store(store, durability="none") if isinstance(store, str) else store
     parts: dict[str, Any] = {"session_id": session_id, "store": opened, "hooks": hooks}

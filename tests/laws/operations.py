@@ -104,7 +104,7 @@ class Driver:
 
     def _new_manager(self) -> ContextManager:
         self.handed_out = None
-        return new_manager(self.make_store(), self.session_id, hooks=self.hooks, **self.config)
+        return new_manager(self.make_store(), self.session_id, kindred=True, hooks=self.hooks, **self.config)
 
     async def run(self, first: list[Message], todo: list[Operation]) -> None:
         """Carry out a session to its end; always closes the store."""

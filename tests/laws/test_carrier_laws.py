@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from tests.managers import feed
 from tests.messages import result, says, system, user
@@ -228,4 +229,5 @@ def test_the_newest_readable_carrier_is_first_and_unchanged_with_nothing_beside_
         await session.carry_out([*steps, ("turn", (1, 3)), ("resume", None), ("turn", (0, 3))])
         await session.manager.close()
 
+    shared_cache.clear()
     asyncio.run(run())

@@ -21,6 +21,7 @@ from amplifier_context_core import ContextError
 from amplifier_context_core.events import COMPACTION, POST_COMPACT, PRE_COMPACT, PREFIX_CHANGED
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.thinking_checker import BoundThinkingChecker
 from tests.laws.managers import counting, new_manager
@@ -65,6 +66,7 @@ class HostileHost:
 
     def steps(self) -> Iterator[Step]:
         """Yield the calls of a session to its end, each to be awaited before the next is asked for."""
+        shared_cache.clear()
         try:
             for _ in range(self._random.randint(1, 5)):
                 yield from self._turn()
@@ -84,7 +86,7 @@ class HostileHost:
     def _opened(self) -> Any:
         hooks = HookRegistry()
         config: dict[str, Any] = {"max_tokens": self._budget, "token_meter": "actual"}
-        manager = new_manager(self._store, hooks=hooks, **config)
+        manager = new_manager(self._store, kindred=True, hooks=hooks, **config)
         manager.requests.host = ToolHost(lambda: {name: SimpleNamespace(description=name) for name in self._tools})
         manager.requests.prompt.factory = self._system_prompt
         for event in (PRE_COMPACT, COMPACTION, POST_COMPACT, PREFIX_CHANGED):

@@ -85,7 +85,7 @@ async def test_ids_do_not_change_as_the_history_grows(messages: list[Message], c
         open_call = any("[no result" in str(shown["content"]) for shown in before)
         assert open_call or view[: len(before)] == before
         before = view
-    other = new_manager(session_id="another")
+    other = new_manager(session_id="another", kindred=True)
     await other.set_messages(messages[:cut])
     assert thoughtless(await added(other, messages[cut:])) == thoughtless(before)
 

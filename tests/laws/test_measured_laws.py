@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, Plugins
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_core.view.session_state import dump
@@ -90,6 +91,7 @@ class Session(Driver):
 
     def __init__(self) -> None:
         store = MemoryStore()
+        shared_cache.clear()
         super().__init__(lambda: store, "s", (None, None), {"max_tokens": BUDGET}, traces=False)
         self.open: list[Any] = []
         self.views: list[list[Message]] = []

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.stores import MemoryStore
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.message_shapes import calls_of
 from amplifier_context_testing.checks.thinking_checker import (
@@ -110,6 +111,7 @@ FOLDED_AND_PINNED: tuple[list[Message], list[Operation]] = (
 
 
 def hold(place: Place, name: str, budgets: tuple[int, int], config: dict[str, Any], session: Any) -> None:
+    shared_cache.clear()
     run(Driver(place.store, place.session_id(name), budgets, config), session)
 
 
@@ -204,6 +206,7 @@ class Thinker(Driver):
 
     async def run(self, first: list[Message], todo: Sequence[Operation]) -> None:
         """Carry out a session to its end."""
+        shared_cache.clear()
         end: list[Operation] = [("turn", (1, "blocks", 3)), ("resume", None), ("turn", (1, "wire", 3))]
         try:
             for operation in [*todo, *end]:

@@ -12,6 +12,7 @@ from amplifier_context_core import ContextManager, load_config
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Repair
 from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.managers import feed
 from tests.messages import result, says, user
@@ -158,6 +159,7 @@ class Twin:
 
     async def grown(self, steps: list[Step]) -> list[Message]:
         """Its view, after a request for each step."""
+        shared_cache.clear()  # or it would begin with a checkpoint of its twin
         for step in steps:
             await feed(self.manager, step)
             await self.manager.get_messages_for_request()

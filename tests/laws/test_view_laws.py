@@ -136,8 +136,10 @@ STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which mus
 
 @given(conversations(), BUDGETS)
 @example(STILL_LARGE, 180)
-async def test_the_same_inputs_give_the_same_bytes(steps: list[Step], budget: int) -> None:
-    managers = [new_manager(), new_manager()]
+async def test_the_same_inputs_give_the_same_bytes_also_beside_a_kindred_session(
+    steps: list[Step], budget: int
+) -> None:
+    managers = [new_manager(), new_manager(kindred=True)]
     for step in steps:
         views: list[list[Message]] = []
         for manager in managers:

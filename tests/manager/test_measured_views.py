@@ -11,6 +11,7 @@ from amplifier_core.llm_errors import ContextLengthError
 
 from amplifier_context_core import ContextManager, ContextOverflow
 from amplifier_context_core.messages.usage import Response, Usage
+from amplifier_context_core.view import shared_cache
 from tests.authors import make_manager
 from tests.manager.measured import BUDGET, OVERHEAD, Counting, measure, settings, state_of
 from tests.managers import ask, feed, new_manager
@@ -241,6 +242,7 @@ async def test_a_commit_that_is_cancelled_or_rolled_back_while_it_waits_changes_
     assert await state_of(manager) == before
     result["transaction"].rollback()
     assert await result["transaction"].commit() is False
+    assert shared_cache.is_empty(), "no other session finds the compaction"
 
 
 async def test_a_commit_cancelled_while_handlers_run_has_happened_and_is_saved() -> None:

@@ -1,5 +1,6 @@
 """Thinking that is bound, provider compactions, and all else that a view must be whatever hosts and providers send."""
 
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -136,6 +137,44 @@ async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(w
     await ask(await feed(manager, rounds(60, start=200)), BUDGET)
     assert manager.compactor.compactions > compactions
     assert manager.warnings.texts == [], "no strategy was skipped"
+
+
+async def test_a_child_starts_from_its_parents_checkpoint_if_its_history_begins_as_the_parents() -> None:
+    parent = await feed(new_manager(session_id="parent"), work(80))
+    before = await ask(parent, BUDGET)
+    assert int((await parent.explain())["view"]["checkpoint"][1:]) > 100
+    messages = await parent.get_messages()
+    for first, compactions in ((messages[0]["content"], 0), ("Do something else.", 1)):
+        messages[0]["content"] = first
+        child = new_manager(session_id=f"child-{compactions}")
+        await child.set_messages(messages)
+        view = await ask(child, BUDGET)
+        assert (text(view) == text(before), view[0]["content"]) == (not compactions, first)
+        assert (await child.explain())["compactions"] == compactions
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        lambda manager: manager.compact_summary("call_3", "PRIVATE"),
+        lambda manager: manager.pin("m5"),
+        lambda manager: manager.compact("PRIVATE"),
+    ],
+    ids=["short form", "pin", "focus"],
+)
+async def test_what_one_session_registered_shows_in_no_other_with_the_same_messages(
+    register: Callable[[ContextManager], Awaitable[Any]],
+) -> None:
+    stamp = {"timestamp": "2026-01-01T00:00:00.000+00:00"}
+    messages = [{**message, "metadata": stamp} for message in work(40, output=1_000)]
+    first, second = new_manager(session_id="a"), new_manager(session_id="b")
+    await first.set_messages(messages)
+    await register(first)
+    await ask(first, BUDGET)
+    assert first.compactor.compactions
+    await second.set_messages(messages)
+    assert "PRIVATE" not in text(await ask(second, BUDGET))
+    assert second.compactor.compactions  # nothing was taken over
 
 
 BOUND = SimpleNamespace(name="anthropic", default_model="claude-opus-5-5")

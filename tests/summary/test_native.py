@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from amplifier_core import ChatRequest, ChatResponse
 
+from amplifier_context_core.view import shared_cache
 from tests.messages import bare, digest, text
 from tests.places import Place
 from tests.summary.scripted import SESSION, Message, Provider, drive, good, opened, summary_manager, view_of
@@ -151,6 +152,7 @@ async def test_where_it_is_not_offered_a_warning_says_so_and_a_model_is_asked(
 
 def reopened(place: Place, provider: Any) -> Any:
     """The session as another process opens it: nothing is shared."""
+    shared_cache.clear()
     return opened(place, provider, **NATIVE)
 
 
