@@ -25,6 +25,8 @@ for _lock in (_open_lock, opening):  # a child that is forked by another thread 
 
 
 class Connection(sqlite3.Connection):
+    """A connection that raises nothing but `sqlite3.Error`."""
+
     path = Path()
     holds_one = False  # the database holds one session, whatever id its row has: its folder may have been renamed
 
