@@ -101,13 +101,12 @@ async def limited(call: Callable[[], Awaitable[Any]], seconds: float) -> Any:
         return await call()
 
     task = asyncio.create_task(called(), name="amplifier-context-summary-call")
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that no loop complains of one left
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     finally:
-        # No task awaits it any more. Its outcome is taken, so that no loop complains; one that was closed ends none.
-        if not task.done() and not task.get_loop().is_closed():
+        if not task.done() and not task.get_loop().is_closed():  # a closed loop ends none
             task.cancel()
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
     if not done:
         raise CallFailed("timeout")
     try:

@@ -117,6 +117,22 @@ def test_a_loop_that_ends_while_a_model_is_asked_ends_that_call_alone(is_cancell
     asyncio.run(manager.close())
 
 
+async def test_a_call_that_fails_as_its_task_is_cancelled_leaves_no_complaint_of_the_loop() -> None:
+    def fails(request: Any, number: int) -> str:
+        for task in asyncio.all_tasks():
+            if task.get_name() == "amplifier-context-summary":
+                task.cancel()
+        raise ConnectionError
+
+    complaints: list[Message] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
+    provider = Provider(fails)
+    await drive(summary_manager(provider), SESSION)
+    gc.collect()
+    assert provider.requests
+    assert complaints == []
+
+
 OLD = work(60, task="Do the old work.", output=900)
 NEW = work(1, task="Do the new work.")[:1] + rounds(40, start=500, output=900)
 IS_OLD = re.compile(r"\bfile_?\s?\d{1,2}\b|old work")
