@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from heapq import merge
 from typing import Literal, NamedTuple
 
+from ..messages.reminders import is_skill
 from ..rendering.quoting import single_line
 from .identifiers import identifiers
 from .rarity import rarities
@@ -168,8 +169,11 @@ def _blocks(text: str) -> Iterator[tuple[str, bool]]:
     """Yield a person's message in parts, and whether the person pasted the part.
 
     Text counts as pasted inside a code fence, in a quotation, between tags on one line, or between tags of which the
-    first begins its line. A fence or tag without an end is ignored.
+    first begins its line. A fence or tag without an end is ignored. The text of a skill that a host put in is pasted.
     """
+    if is_skill(text):
+        yield text, True
+        return
     lines = text.splitlines(keepends=True)
     unclosed: set[str] = set()
     place = 0

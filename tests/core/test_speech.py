@@ -117,6 +117,12 @@ def test_no_paste_states_a_rule_or_takes_one_away(paste: Callable[[str], str]) -
         assert rules == {f"Never rename orders_{n}.", f"Always ask about invoices_{n}."}
 
 
+def test_the_text_of_a_skill_that_a_host_put_in_states_no_rule() -> None:
+    found = worths("Base directory for this skill: /skills/review\n\nNever push. It is a review.")
+    assert set(found.values()) == {PASTED}
+    assert RULE in worths("The base directory for this skill: /skills\n\nNever push.").values()
+
+
 def test_of_equal_sentences_the_later_speech_is_kept() -> None:
     first, second = select([read("It was so here.", "agent"), read("It was so here.", "agent")], 20)
     assert (first, joined(second)) == ((), "It was so here.")
