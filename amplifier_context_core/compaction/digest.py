@@ -30,7 +30,7 @@ from .excerpts import excerpt, is_addressed
 from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
 from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
-from .speech import Sentence, Speaker, joined, read, select, word_end
+from .speech import Sentence, Speaker, joined, prose_in, read, select, word_end
 
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
@@ -291,13 +291,18 @@ def _speech(entry: Entry, text: str, known: Names, room: int) -> Fact:
     most = shares.person_chars if entry.human else shares.summary_chars if is_summary else shares.agent_chars
     spoken = read(text, speaker)
     if speaker == "agent" and entry.call_ids:
-        spoken = [Sentence(one.text, round(one.worth * shares.beside_calls, 3)) for one in spoken]
+        spoken = _beside_calls(spoken)
     [sentences] = select([spoken], most)
     known.update(names_in(joined(sentences)))
     fact = _fact(
         f"{entry.mark} {speaker_name}", "", candidates(text, 2.0) if len(text) > most else [], known, room // 2
     )
     return replace(fact, speaker=speaker, sentences=sentences)
+
+
+def _beside_calls(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
+    """What the agent says at the end of a turn is worth more."""
+    return tuple(Sentence(one.text, round(one.worth * tuning.TUNING.beside_calls, 3)) for one in sentences)
 
 
 def _call(
@@ -312,6 +317,10 @@ def _call(
         yield Fact(head)
         return
     changed = _changed_file(arguments)
+    if not changed and (sentences := prose_in(hidden)):
+        known.update(names_in(joined(sentences)))
+        name = single_line(call.name)[:60] or "call"
+        yield Fact(f"{entry.mark} {name}, text", speaker="agent", sentences=_beside_calls(sentences))
     if found is None:
         fact = _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
         yield replace(fact, changed=changed)

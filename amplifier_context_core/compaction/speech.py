@@ -27,6 +27,10 @@ _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
 _NUMBER = re.compile(r"\s{0,99}\d{1,2}[.)]\s{1,99}")  # of a list: it is part of the sentence that it numbers
 _WORD = re.compile(r"[^\W\d_]{2,}")
+_STRING = re.compile(r""""(?:[^"\\]++|\\.)*+"|'[^']*+'""", re.DOTALL)  # in a command
+_LEAST_STRING = 40  # characters of one that may hold a sentence
+_CODE = frozenset("{}[]<>=;|$\\")
+_LEAST_LETTERS = 0.8  # of the characters of a sentence of prose, with the blanks
 # Words that state a rule, in English and Chinese: the words that the lab counts (`lab/sentences.py`) and more
 # of the same kind. Other languages: what people wrote is kept before all else, only not as a rule.
 _RULE = re.compile(
@@ -97,6 +101,20 @@ def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
             worth = RULE if is_rule else PASTED if pasted or written > _LONG else OWN
             sentences += (Sentence(part, worth) for part in _parts(run))
     return tuple(sentences)
+
+
+def prose_in(arguments: str) -> list[Sentence]:
+    """Return the sentences in what a call was given: the body of a commit, a reply to a review, a task for an agent."""
+    text = arguments[:_READ_AT_ONCE]
+    quoted = [one[1:-1] for one in _STRING.findall(text) if len(one) > _LEAST_STRING]
+    return [one for part in quoted for one in read(part, "agent") if _is_prose(one.text)]
+
+
+def _is_prose(sentence: str) -> bool:
+    """True if nearly all of it is letters and blanks, and nothing a sign of code; a path is none."""
+    if not _CODE.isdisjoint(sentence) or (sentence.isascii() and " " not in sentence.strip()):
+        return False
+    return sum(letter.isalpha() or letter == " " for letter in sentence) >= _LEAST_LETTERS * len(sentence)
 
 
 def states_rule(text: str) -> bool:

@@ -217,6 +217,41 @@ def test_of_a_commit_it_says_its_hash_with_its_subject(at: str) -> None:
     assert f'3 lines: "[{at} 7f010c5] fix: take the lock first"' in line.text
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("git commit -m \"$(cat <<'EOF'\nfix: {}\n\n- {}\nEOF\n)\"", 2),
+        ('gh api repos/o/r/comments/7/replies -f body="{} (N is 100 here). {}"', 2),
+        ("git commit -m '{}' && git push", 1),
+    ],
+)
+def test_what_a_command_publishes_is_read_as_the_agents_words(command: str, said: int) -> None:
+    sentences = [
+        f"Not fixed: the second lock is taken for the index only, {'and ' * 9}no more",
+        "We return to it later on",
+    ]
+    (entry,) = digests(call("a", name="Bash", path=json.dumps(command.format(*sentences))[1:-1]), result("a"))
+    text, its_call = entry.text.splitlines()
+    assert text.startswith("m1 Bash, text: ")
+    assert [sentence in text for sentence in sentences] == [True, said == 2]
+    assert its_call.startswith("m1 Bash ")
+    assert "git commit" not in text
+    assert "gh api" not in text
+    assert only_people([entry], approx_token_counter) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python -c 'x = {n: f(n) for n in range(9)}; print(x) if x else None; y = 1'",
+        "cat " + '"/a/long path/of/a/file.txt" ' * 9,
+    ],
+)
+def test_code_and_paths_in_a_command_are_no_words_of_the_agent(command: str) -> None:
+    (entry,) = digests(call("a", name="Bash", path=json.dumps(f"{command}{' ' * 200}; true")[1:-1]), result("a"))
+    assert len(entry.facts) == 1
+
+
 def test_a_summary_that_the_host_wrote_is_read_as_the_agents_words() -> None:
     begun = "This session is being continued from a previous conversation that ran out of context. The summary:\n"
     parts = [f"The cause of fault {number} was the missing lock in part{number}.py.\n" for number in range(9)]
