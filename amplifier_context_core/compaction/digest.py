@@ -69,8 +69,12 @@ _CHANGED = re.compile(
 _NEGATED = re.compile(r"\b(?:no|not|nothing|none|never|unchanged|skipped|0)\b|n['\u2019]t\b", re.IGNORECASE)
 _CHANGED_CHARS = 400  # of its first line
 _TROUBLE_TRIES = 8  # lines that only quote trouble, until it is taken that there is none
+# A line of a compiler or a linter: `store.go:42:26: undefined: agent`.
+_DIAGNOSTIC = re.compile(r"^[ \t]*[\w./@+-]*\.[A-Za-z]\w{0,9}:\d+:\d+: (?=\S)", re.MULTILINE)
 # A numbered line of a file, or one a search found. A compiler's word follows its place at once.
-_SOURCE = re.compile(r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\s*(?:\d+:\s*)?(?:fatal |)error)", re.I)
+_SOURCE = re.compile(
+    r"\s*\d+\s*[\u2192|\t]|\s*[\w./@-]+[:-]\d+[:-](?!\d+: \S|\s*(?:\d+:\s*)?(?:fatal |)error)", re.IGNORECASE
+)
 _HEAD = re.compile(rf"<{TAG}>\n\[m(\d{{1,18}})(?: to m(\d{{1,18}}))? (?:in short: a record|left out\])")
 _NO_TROUBLE = re.compile(
     r'"\w{0,40}(?:error|fail)\w{0,40}": ?(?:null|false|0|""|\[\]|\{\})[,}]', re.IGNORECASE
@@ -404,6 +408,7 @@ def _trouble(text: str) -> str:
         end = 0
         for _ in range(_TROUBLE_TRIES):
             places = [place for word in _TROUBLE if (place := lowered.find(word, end)) >= 0]
+            places += [found.start() for found in (_DIAGNOSTIC.search(part, end),) if found]
             if not places:
                 break
             first = min(places)
