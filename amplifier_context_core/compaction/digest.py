@@ -373,7 +373,8 @@ def _outcome(size: str, text: str, known: Names, is_change: bool) -> str:
     is_short = size.startswith('"')
     if not text or (is_short and not is_change):
         return size
-    said = list(dict.fromkeys(filter(None, (quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text), 140)))))
+    verdict, trouble = quote(_verdict(text), _VERDICT_CHARS), quote(_trouble(text).strip(" =\t"), 140)
+    said = [line for line in ("" if verdict in trouble else verdict, trouble) if line]
     if is_change and not said:
         head = text[:_CHANGED_CHARS].partition("\n")[0]
         if _CHANGED.search(head) and not _NEGATED.search(head):

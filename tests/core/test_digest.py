@@ -331,6 +331,19 @@ def test_an_error_is_quoted_and_nothing_beside_it() -> None:
     assert "nested blocks" not in line.text
 
 
+def test_a_line_of_a_compiler_or_linter_is_an_error_and_a_line_that_a_search_found_is_none() -> None:
+    (line,) = digests(call("a"), result("a", f"# pkg/store\n{PLAN}pkg/store.go:42:26: undefined: agent\nexit"))
+    assert '"pkg/store.go:42:26: undefined: agent"' in line.text
+    for found in ("pkg/store.go:42:26:\tagent := 1", "pkg/store.go:42:agent := 1", "2026-11-28T12:42:26: begun"):
+        (line,) = digests(call("a"), result("a", f"{PLAN}{found}\nexit"))
+        assert '"1. Keep the nested blocks' in line.text
+
+
+def test_a_verdict_that_the_error_repeats_is_not_quoted_beside_it() -> None:
+    (line,) = digests(call("a"), result("a", "--- FAIL: TestStore (0.01s)\n    it differs\nFAIL"))
+    assert '3 lines: "--- FAIL: TestStore (0.01s)"' in line.text
+
+
 @pytest.mark.parametrize(
     "demand",
     [
