@@ -252,7 +252,7 @@ def _shortened(fact: Fact, share: float) -> Fact:
     outcome_room = max(_LEAST_QUOTED if is_quoted else _LEAST_SIZE, room // 3)
     subject_room = max(_LEAST_SUBJECT + len(fact.changed), room - min(len(fact.outcome), outcome_room))
     subject, lost = _cut(fact.subject, subject_room, whole=_WHOLE_NAME)
-    outcome, lost_too = _cut(fact.outcome, outcome_room)
+    outcome, lost_too = _cut(fact.outcome, outcome_room, whole=_WHOLE_NAME)
     return _with_names(replace(fact, subject=subject, outcome=outcome), identifiers(f"{lost} {lost_too}"))
 
 
