@@ -193,16 +193,33 @@ def mark(text: str) -> int:
 
 
 def write_private(path: Path, pieces: Iterable[str]) -> int:
-    """Write a file that only its owner can read; return its size in bytes. One that is there is replaced whole."""
-    descriptor, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    """Write a file that only its owner can read; return the bytes written. A file that is there is replaced whole.
+
+    A link stays a link; a pipe or a device, such as /dev/stdout, is written to. Raises `OSError`, which names `path`.
+    """
+    size = 0
+
+    def write(target: Path | int) -> None:
+        nonlocal size
+        with open(target, "wb") as file:
+            for piece in pieces:
+                size += file.write(piece.encode("utf-8", "backslashreplace"))
+
+    if path.exists() and not path.is_file():
+        write(path)
+        return size
+    final = path.resolve()
     try:
-        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.writelines(pieces)
-        os.replace(made, path)
+        descriptor, made = tempfile.mkstemp(dir=final.parent, prefix=f".{final.name[:200]}-")
+    except OSError as problem:
+        raise type(problem)(problem.errno, problem.strerror, str(path)) from None
+    try:
+        write(descriptor)
+        os.replace(made, final)
     except BaseException:
         os.unlink(made)
         raise
-    return path.stat().st_size
+    return size
 
 
 # -- running ----------------------------------------------------------------------------------------------------------

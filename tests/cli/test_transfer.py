@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shlex
 import stat
 import tempfile
@@ -299,6 +300,31 @@ def test_markdown_has_each_message_and_no_text_can_end_its_block(url: str, tmp_p
     assert page.count("\n## m") == 8
     assert "`````\n```\n# not a heading\n````\n`````" in page
     assert stat.S_IMODE((tmp_path / "s.md").stat().st_mode) == 0o600
+
+
+def test_an_output_that_is_a_pipe_or_a_link_stays_one(url: str, tmp_path: Path) -> None:
+    imported(tmp_path / "s.json", json.dumps(work(2)))
+    pipe, link, file = (tmp_path / name for name in ("pipe", "link", "file.jsonl"))
+    os.mkfifo(pipe)
+    link.symlink_to(file)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    for output in (pipe, link):
+        run("export", "s", "--format", "messages", "-o", str(output))
+    piped = os.read(reader, 1_000_000)
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert piped == file.read_bytes()
+    assert piped.count(b"\n") == len(work(2))
+
+
+def test_an_output_in_no_folder_is_an_error_that_names_it(url: str, tmp_path: Path) -> None:
+    imported(tmp_path / "s.json", json.dumps(work(2)))
+    output = tmp_path / "none" / "s.md"
+    assert (
+        f"{output}: No such file or directory"
+        in run("export", "s", "--format", "markdown", "-o", str(output), code=1).output
+    )
 
 
 NAN = '[{"role": "user", "content": "x", "metadata": {"n": NaN}}]'
