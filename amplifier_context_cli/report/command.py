@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from io import StringIO
 from pathlib import Path
 
 import click
@@ -33,7 +34,8 @@ async def report(at: OpenedStore, session_id: str, budget: int | None, output: P
     entries = now.history.snapshot()
     if not entries:
         raise click.ClickException(f"{shell_quoted(session_id)} has no messages")
-    with click.progressbar(length=len(entries), label="requests", file=sys.stderr) as bar:
+    seen = sys.stderr if sys.stderr.isatty() else StringIO()  # to a file click would write the label alone
+    with click.progressbar(length=len(entries), label="requests", file=seen) as bar:
         logging.disable(logging.WARNING)  # the session warned when it ran; requests that are made again need not
         try:
             made = await replay(entries, now, bar.update)
