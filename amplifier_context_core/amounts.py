@@ -1,4 +1,7 @@
-"""Amounts as people write them: ``32000``, ``32_000``, ``32,000``, ``32k``, ``0.2m``. Pure: no I/O, no clock."""
+"""Amounts as people write them: ``32000``, ``32_000``, ``32,000``, ``32k``, ``0.2m``; times: ``90s``, ``5m``, ``1h``.
+
+Pure: no I/O, no clock.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from decimal import Decimal
 
 _AMOUNT = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]{1,9})?)([km]?)", re.IGNORECASE)
 _TIMES = {"": 1, "k": 1_000, "m": 1_000_000}
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3_600}
 _LONGEST = 30  # characters: Python takes long to read very long numbers
 
 
@@ -17,3 +21,11 @@ def amount_in(text: str) -> int | None:
         return None
     number = Decimal(found[1].replace("_", "").replace(",", "")) * _TIMES[found[2].lower()]
     return int(number) if number == int(number) else None
+
+
+def seconds_in(text: str) -> int | None:
+    """Return the seconds that a text such as 90s, 5m or 1h states; None if it states none."""
+    text = text.strip().lower() if len(text) <= _LONGEST else ""
+    number = text.rstrip("smh")
+    unit = text[len(number) :]
+    return int(number) * _SECONDS[unit] if number.isascii() and number.isdigit() and unit in _SECONDS else None

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from .amounts import amount_in
+from .amounts import amount_in, seconds_in
 from .errors import ConfigError
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,10 @@ def _validated(model: type[AnyConfig], given: Mapping[str, Any]) -> AnyConfig:
         field = model.model_fields.get(name)
         wanted = " and ".join(bound for item in (field.metadata if field else ()) for bound in _bounds(item))
         reason = reason[:1].lower() + reason[1:]
-        if first["type"] == "int_parsing" and (number := amount_in(str(first["input"]))) is not None:
+        is_time = field is not None and (field.description or "").startswith("seconds")
+        read = seconds_in if is_time else amount_in
+        is_whole = first["type"] == "int_parsing" or (is_time and first["type"] == "float_parsing")
+        if is_whole and (number := read(str(first["input"]))) is not None:
             reason = f"write {number}"
         elif first["type"] == "list_type":
             reason = "it must be a list, like ['fold']" if name == "ladder" else reason

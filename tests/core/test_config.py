@@ -74,6 +74,9 @@ def test_keys_of_the_durable_module_are_reported_as_that_in_a_module_that_keeps_
         ("token_meter", "guess", "'estimate', 'actual' or 'hybrid'"),
         ("ladder", "fold", "list"),
         ("clear_at_least", "32,000", "write 32000$"),
+        ("cache_ttl", "5m", "write 300$"),
+        ("cache_ttl", "1h", "write 3600$"),
+        ("cache_ttl", "\u0665m", "a valid integer"),
     ],
 )
 def test_an_impossible_value_is_an_error_with_key_value_and_range(key: str, value: Any, wanted: str) -> None:
