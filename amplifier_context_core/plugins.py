@@ -7,6 +7,7 @@ Observers are synchronous, should be fast, and cannot veto. One that fails is na
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -122,7 +123,9 @@ class Plugins:
             return self.make_offered(point, name, key, builtin, **arguments)
         try:
             return builtin[name](**arguments)
-        except (TypeError, ValueError) as problem:
+        except TypeError as problem:
+            raise ConfigError(key, f"{name!r}: {problem}; {_arguments_of(builtin[name])}") from problem
+        except ValueError as problem:
             raise ConfigError(key, f"{name!r}: {problem}") from problem
 
     def make_offered(self, point: str, name: str, key: str, known: Iterable[str], /, **arguments: Any) -> Any:
@@ -142,7 +145,7 @@ class Plugins:
         except Exception as problem:
             # For a store only the type: the text may hold the URL, and the URL a password.
             reason = type(problem).__name__ if key == "store" else problem
-            raise PluginError(f"plug-in {plugin} failed to make {name!r}: {reason}") from problem
+            raise PluginError(f"{key}: plug-in {plugin} failed to make {name!r}: {reason}") from problem
 
     def implementations(self, point: str) -> list[tuple[str, Callable[..., None], tuple[str, ...]]]:
         """Return name, function and argument names of each plug-in that implements a point."""
@@ -183,6 +186,14 @@ class Observers:
                 function(*(data[argument] for argument in arguments))
             except Exception as problem:  # noqa: BLE001 - other people's code: reported
                 self._report(f"{point} of plug-in {name} {failure(problem, function)}; history is not affected")
+
+
+def _arguments_of(build: Factory) -> str:
+    """Return which arguments a maker takes, with their defaults, for an error."""
+    taken = inspect.signature(build).parameters.values()
+    named = [one for one in taken if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in named]
+    return f"it takes {', '.join(shown) or 'no arguments'}"
 
 
 _installed: Plugins | None = None

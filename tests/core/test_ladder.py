@@ -74,8 +74,10 @@ def test_every_strategy_of_core_answers_to_its_name() -> None:
     ("strategy", "problem"),
     [
         ("nosuch", "'nosuch' is not known; known are .*fold"),
-        ({"truncate": {}}, "'truncate'"),
-        ({"fold": {"line_shar": 0.2}}, "'fold': .* unexpected keyword argument 'line_shar'"),
+        ({"truncate": {}}, "'truncate': .*; it takes max_chars$"),
+        ({"supersede": {"x": 1}}, "'supersede': .*; it takes no arguments"),
+        ({"fold": {"line_share": "x"}}, "'fold': .*; it takes line_share=0.25$"),
+        ({"fold": {"line_shar": 0.2}}, "'fold': .* argument 'line_shar'; it takes line_share=0.25$"),
         ({"fold": {"name": "x"}}, "'fold': .* unexpected keyword argument 'name'"),
         ({"fold": {"self": 1}}, "'fold': .* multiple values for argument 'self'"),
         ({"truncate": {"max_chars": 0}}, "max_chars must be a whole number of at least 1"),

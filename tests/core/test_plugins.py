@@ -104,7 +104,9 @@ def test_a_plug_in_whose_offers_are_no_offers_does_not_hide_the_others_and_the_l
     ],
 )
 def test_a_plug_in_that_makes_the_wrong_thing_or_fails_is_refused_at_once(key: str, value: Any, point: str) -> None:
-    for number, (offered, error) in enumerate(((lambda: 5, f"{key}.*: 'mine' made a int"), (lambda: 1 // 0, "odd-1"))):
+    for number, (offered, error) in enumerate(
+        ((lambda: 5, f"{key}.*: 'mine' made a int"), (lambda: 1 // 0, f"{key}.*: plug-in odd-1 failed"))
+    ):
         plugins = Plugins()
         plugins.register(plugin(point, lambda self, offered=offered: {"mine": offered}), f"odd-{number}")
         with pytest.raises((ConfigError, PluginError), match=error):
