@@ -79,7 +79,9 @@ class Plugins:
         self._reported: set[str] = set()  # each failing offer once: it is called again for each name that is looked up
 
     def register(self, plugin: object, name: str | None = None) -> None:
-        """Raises `PluginError`: the plug-in does not implement the points as specified."""
+        """Raises `PluginError`: the plug-in does not implement the points as specified, or is a class."""
+        if reason := self._not_called(plugin):
+            raise PluginError(f"plug-in {name or plugin!r} cannot be registered: {reason}")
         try:
             self._manager.register(plugin, name)
             self._manager.check_pending()
@@ -87,6 +89,14 @@ class Plugins:
             if isinstance(problem, pluggy.PluginValidationError) and self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)  # its fault would otherwise be found again with every later plug-in
             raise PluginError(f"plug-in {name or plugin!r} cannot be registered: {problem}") from problem
+
+    def _not_called(self, plugin: object) -> str:
+        """Return why functions of a plug-in would never be called, which pluggy accepts in silence; else nothing."""
+        if isinstance(plugin, type):
+            return "it is a class; give an object of it"
+        points = (point for point in vars(Specification) if point.startswith(PROJECT) and hasattr(plugin, point))
+        unmarked = [point for point in points if self._manager.parse_hookimpl_opts(plugin, point) is None]
+        return f"{unmarked[0]} is not marked with `hookimpl`" if unmarked else ""
 
     def load_installed(self) -> None:
         """Add the plug-ins of installed packages. One that fails to load is named in the log and left out."""

@@ -50,6 +50,19 @@ def test_a_plug_in_that_does_not_fit_the_points_is_refused_by_name(bad: Any) -> 
         Plugins().register(bad, "my-plugin")
 
 
+class Unmarked:
+    def amplifier_context_cleared(self) -> None:
+        """Miss the mark."""
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"), [(Unmarked(), "cleared is not marked with `hookimpl`"), (Unmarked, "class")]
+)
+def test_a_plug_in_of_which_nothing_would_be_called_is_refused(bad: object, reason: str) -> None:
+    with pytest.raises(PluginError, match=f"plug-in 'mine' cannot be registered: .*{reason}"):
+        Plugins().register(bad, "mine")
+
+
 def test_a_name_is_given_once_and_the_first_keeps_it() -> None:
     plugins, seen = Plugins(), list[str]()
     first = watcher(seen)
