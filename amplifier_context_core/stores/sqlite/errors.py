@@ -32,8 +32,8 @@ _SYSTEM_ADVICE = {
     errno.ENOSPC: _ADVICE[sqlite3.SQLITE_FULL],
     errno.EDQUOT: "cannot grow: the quota is used up; free some space and try again",
     errno.EROFS: _ADVICE[sqlite3.SQLITE_READONLY],
-    errno.EACCES: "cannot be opened: permission is missing; give it back",
-    errno.EPERM: "cannot be opened: permission is missing; give it back",
+    errno.EACCES: "cannot be opened: this user may not read and write it and its folder; change their modes or owner",
+    errno.EPERM: "cannot be opened: this user may not read and write it and its folder; change their modes or owner",
     errno.ENOTDIR: "cannot be opened: what should be its folder is a file; name another path",
     errno.EFBIG: "cannot grow: a limit on file sizes is reached; raise it and try again",
 }
