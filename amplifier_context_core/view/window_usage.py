@@ -96,8 +96,9 @@ def _growth(sent: SentView) -> int:
 def line_of(usage: dict[str, Any]) -> str:
     used, size, compaction = usage["used"], usage["size"], usage["compaction"]
     requests = compaction["requests"]
-    about = f", about {requests:,} requests" if requests is not None else ""
-    return f"{used:,} of {size:,} tokens ({used / size:.0%}); compaction in {compaction['left']:,} tokens{about}"
+    about = f", about {requests:,} request{'s' * (requests != 1)}" if requests is not None else ""
+    due = f"compaction in {compaction['left']:,} tokens{about}" if compaction["left"] else "compaction is due"
+    return f"{used:,} of {size:,} tokens ({used / size:.0%}); {due}"
 
 
 def text_of_usage(usage: dict[str, Any], width: int = 80) -> str:
