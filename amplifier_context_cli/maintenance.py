@@ -101,7 +101,8 @@ async def _copy(at: OpenedStore, new: Store, name: str) -> int | None:
         if data != INCOMPLETE:  # else the copy is incomplete, too
             await new.save_checkpoint(name, *_usable(data))
     except (ContextError, OSError, click.ClickException):
-        await new.delete(name)
+        with suppress(StoreError):  # on a full disk, say; what is left is marked as incomplete
+            await new.delete(name)
         raise
     await new.release(name)
     return length

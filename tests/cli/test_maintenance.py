@@ -4,11 +4,13 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from amplifier_context_cli.maintenance import INCOMPLETE
 from amplifier_context_core import ContextManager
+from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Store, open_store
 from amplifier_context_core.stores.protocol import OnRepair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
@@ -106,6 +108,24 @@ def test_an_incomplete_copy_that_a_host_continued_is_not_copied_again(filled: st
     shown = run("copy", filled, other).output
     assert "one: exists there, not changed; it is an incomplete copy with changes of its own" in shown
     assert in_store(other, kept) == before
+
+
+def test_a_copy_that_fails_names_the_reason_even_if_it_cannot_take_back_what_it_wrote(
+    filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: object) -> NoReturn:
+        raise StoreError("the disk is full")
+
+    async def kept(*_: object) -> NoReturn:
+        raise NotErased("the former bytes are still there")
+
+    other = f"sqlite:{tmp_path / 'other.db'}"
+    with monkeypatch.context() as patch:
+        patch.setattr(SqliteStore, "append", full)
+        patch.setattr(SqliteStore, "delete", kept)
+        assert run("copy", filled, other, "--session", "two", code=1).output == "Error: the disk is full\n"
+    run("copy", filled, other, "--session", "two")
+    assert messages("two", at=other) == messages("two")
 
 
 def test_what_a_host_creates_amid_a_copy_stays(filled: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
