@@ -283,7 +283,7 @@ async def fork(at: OpenedStore, session_id: str, new: str | None, mark: str | No
 
 async def _length_at(at: OpenedStore, name: str, mark: str, where: str = "") -> int:
     if not _FORK_POINT.fullmatch(mark):
-        raise click.ClickException(f"{where}{mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
+        raise click.UsageError(f"{where}{mark!r} is not a mark; a mark is m30 (a message), u12 or a12 (of turn 12)")
     seen = end = 0
     async for entries in read_in_batches(at.store, name):
         for entry in entries:

@@ -148,14 +148,14 @@ def test_a_fork_ends_at_its_mark(filled: str) -> None:
         run("fork", "one", mark, "--at", mark)
         assert messages(mark) == messages("one")[:count]
     assert "no m999" in run("fork", "one", "--at", "m999", code=1).output
-    assert "is not a mark" in run("fork", "one", "--at", "x1", code=1).output
+    assert "is not a mark" in run("fork", "one", "--at", "x1", code=2).output
     assert "already" in run("fork", "one", "two", code=1).output
 
 
 def test_a_rewind_archives_what_came_later_and_the_session_goes_on_from_there(filled: str) -> None:
     before = messages("one")
-    for mark in ("m999", "m30; rm", "m60"):
-        run("rewind", "one", mark, stdin="n\n", code=1)
+    for mark, code in (("m999", 1), ("m30; rm", 2), ("m60", 1)):
+        run("rewind", "one", mark, stdin="n\n", code=code)
     assert messages("one") == before
     shown = run("rewind", "one", "m60", "--yes").output
     assert "60 messages; the 61 messages after m60 are in its archive" in shown
