@@ -58,12 +58,14 @@ async def _erase(
     async with session.saves.lock.hold():  # else a state from before is saved after the erasure, with the text
         is_derived = bool(items) or session.items.lists_text(forms) or await _state_holds(session, forms)
         is_selected = True  # also after an error: the store may have replaced messages although its answer was lost
+        erased = {entry.seq for entry in everything if is_erased(entry)}
         try:
             left, problem = await session.history.redact(is_erased, lines=recall_lines(items, labels), trace=trace)
             is_selected = bool(left) or is_derived
+            erased = {entry.seq for entry in left}
         finally:
             if is_selected:
-                session.compactor.start_over(counter)
+                session.compactor.start_over(counter, [entry for entry in everything if entry.seq in erased])
                 session.items.forget(items, forms)
         if is_selected:
             search.forget()

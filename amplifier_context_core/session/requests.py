@@ -214,7 +214,8 @@ class Requests:
         if not found:
             found = await views_of_before(compactor, await self.for_last_budget(), merge=merge)
         erased, dropped = await session.history.redacted_seqs(), compactor.sent.dropped_chapters
-        return HandedViews(found, partial(is_dropped_chapter, dropped=dropped, erased=erased))
+        is_dropped = partial(is_dropped_chapter, dropped=dropped, erased=erased)
+        return HandedViews(found, is_dropped, compactor.sent.erased_forms)
 
     def warn_of_chapters(self, new: Sequence[Message]) -> None:
         """Warn, once, of chapters that an edit brought: they are those of no view that is known here."""

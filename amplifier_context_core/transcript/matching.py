@@ -14,7 +14,7 @@ from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage
 from ..messages.timestamps import timestamp_of
 from .alignment import Order, align, same_message
 from .entry import Entry
-from .returned_views import HandedViews, holds_chapters, recognise
+from .returned_views import HandedViews, holds_chapters, recognise, without_erased_forms
 from .transcript import Snapshot
 
 _MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
@@ -68,6 +68,8 @@ async def alignment_of(
     if views is None and not only_adds:
         return None
     rest = await parse_all(incoming[matched:], matched)
+    if views:
+        rest = without_erased_forms(stored, rest, views)
     if views and views.views and (not only_adds or holds_chapters(rest, views)):
         all_ = [*await parse_all(incoming[:matched]), *rest]
         found = await _aligned(all_, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)

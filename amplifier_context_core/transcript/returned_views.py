@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..messages.parsing import SYSTEM_ROLES, Message, ParsedMessage, parse_message, text_of
@@ -41,6 +42,9 @@ class HandedViews(NamedTuple):
     views: Sequence[HandedView] = ()  # the first is the last that was handed out; empty if none was
     # True for a message of a view that was dropped, because it may quote what was erased.
     is_dropped: Callable[[Message], bool] = lambda message: False
+    # By `form_hash`, the seqs of what the messages of such a view showed that are alike, in order, one of them erased
+    # since. Forms that are as stored are left out: an erasure recognises these by itself.
+    erased_forms: Mapping[int, Sequence[tuple[int, ...]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,32 @@ class _Match:
     seqs: list[tuple[int, ...]]  # of the same
     pairs: list[tuple[int, int]]  # of indices in them and in the list, rising on both sides
     only_in_views: int  # how many of these are messages that only a view has
+
+
+def form_hash(message: Message) -> int:
+    """Python's hash of what is compared of a message: it has a secret key, and no process has the same."""
+    return hash(_key_in(message))
+
+
+def without_erased_forms(
+    stored: Sequence[Entry], incoming: Sequence[ParsedMessage], handed: HandedViews
+) -> list[ParsedMessage]:
+    """Return a list with the entries as they are stored in place of the `erased_forms` of a dropped view.
+
+    A view may show a message under another call id, in fewer words or merged with its neighbour. No timestamp, id or
+    trace of an erasure recognises such a form.
+    """
+    entries = {entry.seq: entry for entry in stored} if handed.erased_forms else {}
+    waiting = {form: iter(shown) for form, shown in handed.erased_forms.items()}
+    left: list[ParsedMessage] = []
+    for message, info in incoming:
+        alike = waiting.get(hash(bare_key(message, info))) if waiting else None
+        seqs = next(alike, None) if alike else None
+        if seqs is None:
+            left.append((message, info))
+        else:  # an entry that is several messages of a view comes once
+            left.extend(parse_message(entries.pop(seq).message) for seq in seqs if seq in entries)
+    return left
 
 
 def holds_chapters(incoming: Sequence[ParsedMessage], handed: HandedViews) -> bool:

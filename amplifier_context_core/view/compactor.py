@@ -23,6 +23,7 @@ from ..history.history import History
 from ..locks import CrossLoopLock
 from ..messages.tokens import TokenCounter
 from ..outgoing.outgoing import tokens_of
+from ..transcript.entry import Entry
 from . import shared_cache
 from .cache import ViewCache
 from .candidate import Candidate, ViewRequest
@@ -105,12 +106,14 @@ class Compactor:
                 raise PinRefused(f"m{gone[0]}: the history has no such message")
             await self.cache.show_verbatim(seqs)
 
-    def start_over(self, counter: TokenCounter) -> None:
-        """Drop what may quote erased messages: every rendering, and what summaries should dwell on.
+    def start_over(self, counter: TokenCounter, erased: Collection[Entry]) -> None:
+        """Drop what may quote erased messages: every rendering, and what summaries should dwell on. `erased`: their
+        entries, as they were.
 
         The next views are made from the history, for the budgets that the session had.
         """
-        self.sent.start_over(one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown)
+        shown = (one for view in self.cache.views if view.checkpoint for one in view.checkpoint.shown)
+        self.sent.start_over(shown, erased, merge=self._config.merge_consecutive)
         self.cache.start_over(counter)
         self.directions.drop_focus()
 

@@ -6,8 +6,9 @@ Not locked: the `Compactor` lets one task in at a time, but for `SentViews.annou
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from ..economics.cold_cache import Pause, PrefixBreak
 from ..economics.meter import Key
@@ -19,6 +20,8 @@ from ..messages.tokens import are_large
 from ..outgoing.prefix import RequestPrefix, request_digest
 from ..outgoing.provider_messages import provider_messages, with_cache_hints
 from ..rendering.renderer import RenderedMessage
+from ..transcript.entry import Entry
+from ..transcript.returned_views import form_hash
 from .candidate import ViewRequest
 from .view import View
 
@@ -89,6 +92,7 @@ class SentViews:
         self.asked: tuple[int, Key] | None = None
         # Hashes of the texts of chapters that `start_over` dropped; no process has the same.
         self.dropped_chapters: set[int] = set()
+        self.erased_forms: dict[int, list[tuple[int, ...]]] = {}  # of their other messages; see `HandedViews`
         self.by_key: dict[Key, SentView] = {}  # the last of each
         self._former: deque[SentView] = deque(maxlen=_MAX_FORMER)
 
@@ -150,12 +154,30 @@ class SentViews:
                 self.changed = self.changed or reason
                 raise
 
-    def start_over(self, shown: Iterable[RenderedMessage]) -> None:
-        """Drop the views. Their chapters, and those among the messages `shown`, stay known by their hashes."""
+    def start_over(self, shown: Iterable[RenderedMessage], erased: Collection[Entry], *, merge: bool) -> None:
+        """Drop the views. Their chapters, those among the messages `shown`, and their messages that show one of the
+        entries `erased`, as they were, otherwise than stored, stay known by their hashes.
+        """
+        for sent in self.handed_out:
+            self._note_erased_forms(provider_messages(sent.key, sent.all_messages, merge=merge), erased)
         dropped = [*shown, *(one for sent in self.handed_out for one in sent.messages)]
         texts = [text_of(one.message.get("content")) for one in dropped if one.seq <= 0]
         self.dropped_chapters.update(hash(text.strip()) for text in texts)  # Python's hash of a text has a secret key
         self.clear()
+
+    def _note_erased_forms(self, view: Iterable[tuple[Message, tuple[int, ...]]], entries: Collection[Entry]) -> None:
+        erased = {entry.seq for entry in entries}
+        stored = {form_hash(entry.message) for entry in entries}
+        shown = [(text_of(message.get("content")), message, seqs) for message, seqs in view if seqs]
+        texts = {text for text, _, seqs in shown if not erased.isdisjoint(seqs)}  # what is not alike is not hashed
+        forms: dict[int, list[tuple[int, ...]]] = {}
+        for text, message, seqs in shown:
+            if text in texts:
+                forms.setdefault(form_hash(message), []).append(seqs)
+        for form, alike in forms.items():
+            is_longest = len(alike) > len(self.erased_forms.get(form, ()))
+            if form not in stored and not erased.isdisjoint(chain(*alike)) and is_longest:
+                self.erased_forms[form] = alike
 
     def clear(self) -> None:
         if self.last is not None:

@@ -2,13 +2,14 @@
 
 import copy
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from amplifier_context_core import ContextManager
 from tests.durable.sessions import BUDGET, SECRET, again, compacted, everything, manager_on
 from tests.managers import ask, feed
-from tests.messages import Message, result, says, text, user, work
+from tests.messages import Message, call, result, says, text, user, work
 from tests.places import Place
 
 # Law: tests/laws/test_shrinking_laws.py. What differs by store is the contract's.
@@ -108,6 +109,48 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     after = await manager.get_messages()
     assert ([one["content"] for one in after[-2:]], len(after)) == (["go on", "and now?"], len(history) + 1)
     await manager.close()
+
+
+LONG = f"{SECRET} {'and more words ' * 800}"
+FORMS: dict[str, tuple[list[Message], dict[str, Any]]] = {
+    "a call id that came twice": ([call("c1"), result("c1"), call("c1"), result("c1", SECRET)], {}),
+    "a call id that a provider refuses": ([call("read:0"), result("read:0", SECRET)], {}),
+    "merged": ([user(SECRET)], {"merge_consecutive": True}),
+    "clipped": ([call("c1"), result("c1", LONG)], {"max_tool_result_bytes": 2_000}),
+    "a result without its call": ([result("c1", SECRET)], {}),
+    "an answer beside a result": (
+        [call("c1"), user([{"type": "tool_result", "tool_use_id": "c1", "content": SECRET}])],
+        {},
+    ),
+    "words": ([user([{"type": "file", "path": SECRET}])], {}),
+}
+
+
+@pytest.mark.parametrize(("messages", "config"), FORMS.values(), ids=FORMS)
+async def test_a_view_brings_nothing_back_that_it_showed_otherwise_than_it_was_stored(
+    place: Place, messages: list[Message], config: dict[str, Any]
+) -> None:
+    manager = manager_on(place.store(), place.session_id(), **config)
+    await feed(manager, [user("Do it."), *messages, says("Done.")])
+    view = await ask(manager)
+    erased = await manager.forget(containing=SECRET)
+    history = await manager.get_messages()
+    await manager.set_messages([*stripped(view), user("and now?")])
+    assert len(erased) == 1
+    assert SECRET in text(view)
+    assert SECRET not in await everything(manager)
+    await ended(manager, history, "and now?")
+
+
+@pytest.mark.parametrize("mark", ["m2", "m4"])
+async def test_of_equal_messages_of_a_view_the_erased_one_stays_erased(place: Place, mark: str) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, [user("Do it."), user(SECRET), says("How?"), user(SECRET), says("Done.")])
+    view = await ask(manager)
+    await manager.forget([mark])
+    history = await manager.get_messages()
+    await manager.set_messages([*stripped(view), user("and now?")])
+    await ended(manager, history, "and now?")
 
 
 async def test_a_view_of_another_session_is_named_once(place: Place) -> None:
