@@ -65,12 +65,14 @@ async def alignment_of(
     if same == len(stored) and matched == len(incoming):
         return same, []
     only_adds = same == len(stored) == matched
-    if views is None and not only_adds:
+    rest = await parse_all(incoming[matched:], matched) if only_adds or views else []
+    # A view that shows all of the history may end with more: results in the place of those that are still to come.
+    may_be_view = not only_adds or any(info.answered_ids for _, info in rest[:1])
+    if views is None and may_be_view:
         return None
-    rest = await parse_all(incoming[matched:], matched)
     if views:
         rest = without_erased_forms(stored, rest, views)
-    if views and views.views and (not only_adds or holds_chapters(rest, views)):
+    if views and views.views and (may_be_view or holds_chapters(rest, views)):
         all_ = [*await parse_all(incoming[:matched]), *rest]
         found = await _aligned(all_, lambda items: in_thread(recognise, stored[:], items, views), without_echoes)
         if found is not None:

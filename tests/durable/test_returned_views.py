@@ -111,6 +111,20 @@ async def test_a_view_from_before_an_erasure_brings_nothing_back(place: Place, r
     await manager.close()
 
 
+@pytest.mark.parametrize("after", [[], ["and now?"]], ids=["alone", "followed"])
+async def test_a_view_whose_last_call_waits_for_its_result_is_the_history(place: Place, after: list[str]) -> None:
+    manager = manager_on(place.store(), place.session_id())
+    await feed(manager, [user("Do it."), call("call_1")])
+    history, view = await manager.get_messages(), await ask(manager)
+    assert len(view) == len(history) + 1
+    await manager.set_messages([*stripped(view), *map(user, after)])
+    given = await manager.get_messages()
+    assert (given[:2], [one["content"] for one in given[2:]]) == (history, after)
+    await manager.add_message(result("call_1", "late"))
+    assert [one["content"] for one in await ask(manager)] == ["Do it.", "", "late", *after]
+    await manager.close()
+
+
 LONG = f"{SECRET} {'and more words ' * 800}"
 FORMS: dict[str, tuple[list[Message], dict[str, Any]]] = {
     "a call id that came twice": ([call("c1"), result("c1"), call("c1"), result("c1", SECRET)], {}),
