@@ -30,7 +30,7 @@ from .excerpts import excerpt, is_addressed
 from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
 from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
-from .speech import Sentence, Speaker, joined, prose_in, read, select, word_end
+from .speech import Sentence, Speaker, joined, read, select, take_prose, word_end
 
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
@@ -313,7 +313,7 @@ def _call(
     entry: Entry, call: Call, found: tuple[Entry, Result] | None, known: Names, room: int, summaries: ResultSummaries
 ) -> Iterable[Fact]:
     """Yield a call with its outcome, and then, of one that a person refused, the reason."""
-    arguments = arguments_of(call)
+    arguments, sentences = _without_prose(arguments_of(call))
     shown, hidden, named = _show_call(arguments, max(_LEAST_ARGUMENTS, room // 2), known)
     head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
     known.update(names_in(shown))
@@ -321,7 +321,7 @@ def _call(
         yield Fact(head)
         return
     changed = _changed_file(arguments)
-    if not changed and (sentences := prose_in(hidden)):
+    if sentences:
         known.update(names_in(joined(sentences)))
         name = single_line(call.name)[:60] or "call"
         yield Fact(f"{entry.mark} {name}, text", speaker="agent", sentences=_beside_calls(sentences))
@@ -345,6 +345,18 @@ def _call(
     if reason:  # ranked as the agent's words: a result is no person, and states no rule
         sentences = read(quote(reason, _REASON_CHARS), "agent")
         yield Fact(f"{result_entry.mark} result, a refusal", speaker="agent", sentences=sentences)
+
+
+def _without_prose(arguments: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[Sentence]]:
+    """Return arguments without what the agent publishes by them, and that. What goes into a file is not published."""
+    if not CHANGE_ARGUMENTS.isdisjoint(arguments):
+        return arguments, []
+    left: dict[str, Any] = {}
+    taken: list[Sentence] = []
+    for key, value in arguments.items():
+        left[key], sentences = take_prose(value) if isinstance(value, str) else (value, [])
+        taken += sentences
+    return left, taken
 
 
 def _fact(head: str, outcome: str, ranked: Sequence[tuple[float, str]], known: Names, room: int) -> Fact:

@@ -27,8 +27,7 @@ _QUOTE = re.compile(r"\s*(?:[-*]\s+)?[>＞]")  # noqa: RUF001
 _ITEM = re.compile(r"(?:[-*\u2022]|\d{1,2}[.)])(?:\s|$)")
 _NUMBER = re.compile(r"\s{0,99}\d{1,2}[.)]\s{1,99}")  # of a list: it is part of the sentence that it numbers
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_STRING = re.compile(r""""(?:[^"\\]++|\\.)*+"|'[^']*+'""", re.DOTALL)  # in a command
-_LEAST_STRING = 40  # characters of one that may hold a sentence
+_STRING = re.compile(r""""(?:[^"\\]|\\.){40,}+"|'[^']{40,}+'""", re.DOTALL)  # in a command: it may hold a sentence
 _CODE = frozenset("{}[]<>=;|$\\")
 _LEAST_LETTERS = 0.8  # of the characters of a sentence of prose, with the blanks
 # Words that state a rule, in English and Chinese: the words that the lab counts (`lab/sentences.py`) and more
@@ -103,11 +102,21 @@ def read(text: str, speaker: Speaker) -> tuple[Sentence, ...]:
     return tuple(sentences)
 
 
-def prose_in(arguments: str) -> list[Sentence]:
-    """Return the sentences in what a call was given: the body of a commit, a reply to a review, a task for an agent."""
-    text = arguments[:_READ_AT_ONCE]
-    quoted = [one[1:-1] for one in _STRING.findall(text) if len(one) > _LEAST_STRING]
-    return [one for part in quoted for one in read(part, "agent") if _is_prose(one.text)]
+def take_prose(command: str) -> tuple[str, list[Sentence]]:
+    """Return a command without the strings in it that are mostly prose, and their sentences.
+
+    They are what the agent publishes: the body of a commit, a reply to a review.
+    """
+    taken: list[Sentence] = []
+
+    def replaced(found: re.Match[str]) -> str:
+        sentences = [one for one in read(found[0][1:-1], "agent") if _is_prose(one.text)]
+        if 2 * length(sentences) < len(found[0]):
+            return found[0]
+        taken.extend(sentences)
+        return f"{found[0][0]}…{found[0][0]}"
+
+    return _STRING.sub(replaced, command[:_READ_AT_ONCE]) + command[_READ_AT_ONCE:], taken
 
 
 def _is_prose(sentence: str) -> bool:
