@@ -36,10 +36,7 @@ MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
         rarity,
         lambda: [rarity._compiled.__wrapped__(one) for one in (rarity._TERM, rarity._UNSPACED)],
     ),
-    "core.compaction.roots.Root._shortened": (
-        roots,
-        lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a"),
-    ),
+    "core.compaction.roots.Root._shortened": (roots, lambda: roots.Root("/a/a/", "./")._shortened("/a/a/a")),
     "core.compaction.roots._full": (roots, lambda: roots.with_full_paths("[./ = /a/a/]\n./a")),
     "core.compaction.speech._end_of_element": (speech, lambda: speech.read("<a>\n</a>", "person")),
     "core.transcript.ranking.finder": (ranking, lambda: ranking.finder(Query("and a/a/a 日日日 a.a").terms)),

@@ -215,8 +215,6 @@ def test_a_manual_compaction_and_the_report_of_caches_return_what_the_page_says(
 
 
 # -- capabilities ------------------------------------------------------------------------------------------------------
-
-
 async def test_the_page_lists_every_capability_with_its_arguments_and_what_it_returns(tmp_path: Path) -> None:
     coordinator = MockCoordinator()
     manager = await feed(Sessions(tmp_path).manager("s"), work(3, task="Do it."))

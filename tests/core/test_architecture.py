@@ -174,8 +174,6 @@ def test_no_class_name_is_defined_twice_in_core() -> None:
 
 
 # -- pure modules ------------------------------------------------------------------------------------------------------
-
-
 def pure_modules() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, path in CORE_MODULES.items():
@@ -206,8 +204,6 @@ def test_a_pure_module_imports_neither_io_nor_clock_opens_nothing_and_waits_for_
 
 
 # -- what a package may need, and what its files may be called ---------------------------------------------------------
-
-
 def test_core_is_imported_without_the_kernel_and_without_a_vocabulary() -> None:
     blocked = ("amplifier_core", "amplifier_context_testing", "tiktoken", "bpe_openai", "click", "rich")
     script = (

@@ -190,8 +190,7 @@ def test_an_argument_is_never_cut_within_a_path() -> None:
 
 
 @pytest.mark.parametrize(
-    "verdict",
-    ["1 failed, 4 passed in 0.31s", "test result: ok. 5 passed; 0 failed", "ok  \tpkg/a\t0.3s"],
+    "verdict", ["1 failed, 4 passed in 0.31s", "test result: ok. 5 passed; 0 failed", "ok  \tpkg/a\t0.3s"]
 )
 def test_of_a_run_of_tests_it_says_first_how_it_ended(verdict: str) -> None:
     output = "".join(f"tests/test_{n}.py ....\n" for n in range(30)) + f"=== {verdict} ===\n"
@@ -311,8 +310,6 @@ def test_a_constant_is_named_once_for_each_edit_and_a_time_is_none() -> None:
 
 
 # -- excerpts: which line of an output is quoted -----------------------------------------------------------------------
-
-
 NUMBERED = re.compile(r"\s*\d+\t")
 LOCATED = re.compile(r"[\w./@-]+[:-]\d+[:-]")
 ROOM = 80  # characters
@@ -372,8 +369,6 @@ def test_a_line_without_blanks_takes_no_longer_than_others(letter: str) -> None:
 
 
 # -- roots: the directory of paths is named once -----------------------------------------------------------------------
-
-
 HOME = "/home/anna/work/project"
 
 
@@ -419,8 +414,6 @@ def test_a_chapter_of_many_long_paths_takes_linear_time() -> None:
 
 
 # -- identifiers -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -433,8 +426,7 @@ def test_names_are_found_as_they_are_spelled(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "prose",
-    ["The quick brown fox jumps over the lazy dog", "well-known", "e.g. or", "a/b", "</a-tag>"],
+    "prose", ["The quick brown fox jumps over the lazy dog", "well-known", "e.g. or", "a/b", "</a-tag>"]
 )
 def test_prose_is_no_name(prose: str) -> None:
     assert identifiers(prose) == []
@@ -448,8 +440,6 @@ def test_who_reads_a_name_has_read_its_parts() -> None:
 
 
 # -- rarity ------------------------------------------------------------------------------------------------------------
-
-
 COURTESIES = ["Thank you for your advice.", "Thank you for all your help.", "Okay, thank you for your good advice."]
 PADDED = "My sister, of whom I wrote you, as you may remember, or may not remember, lives in Lisbon."
 CHINESE = ["谢谢你的建议，朋友。", "好的，谢谢你的建议。", "非常感谢，谢谢你的建议。"]

@@ -92,8 +92,6 @@ def test_a_listing_is_shown_with_fewer_line_numbers_and_says_so() -> None:
 
 
 # -- tables: keys are written once, and nothing is lost ----------------------------------------------------------------
-
-
 FLIGHTS = [
     {"flight_number": f"HAT{n:03d}", "from": "SFO", "seats": {"economy": n, "business": 2 * n}, "stops": []}
     for n in range(1, 9)
@@ -190,8 +188,6 @@ def test_anything_else_is_left_as_it_is(text: str) -> None:
 
 
 # -- line numbers: each tenth stays, and from these all others follow --------------------------------------------------
-
-
 LINES = st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n"), max_size=20), max_size=60)
 
 
@@ -269,8 +265,6 @@ def test_a_file_within_json_stays_json_with_all_that_stands_beside_it() -> None:
 
 
 # -- described ---------------------------------------------------------------------------------------------------------
-
-
 RECORDS = [{"id": number, "name": f"user_{number}", "state": "open"} for number in range(500)]
 LOG = [f"2026-11-22T10:00:{number % 60:02} INFO step {number}" for number in range(900)]
 LOG[412] = "2026-11-22T10:00:52 ERROR cannot open /var/data/q3.db"

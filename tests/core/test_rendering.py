@@ -120,8 +120,6 @@ def test_retired_and_reference_only_rows_are_left_out(metadata: Any) -> None:
 
 
 # -- calls and results -------------------------------------------------------------------------------------------------
-
-
 def test_a_call_without_a_result_gets_one_that_says_so() -> None:
     view = valid(call("a", "b"), result("b"))
     assert view[-1] == {"role": "tool", "tool_call_id": "a", "content": NO_RESULT, "name": "read"}
@@ -170,8 +168,6 @@ def test_calls_on_a_message_of_a_user_or_of_results_become_words() -> None:
 
 
 # -- rounds: what must stay together does, in every order it may come --------------------------------------------------
-
-
 def marks(found: list[Round]) -> list[list[int]]:
     return [[entry.seq for entry in one.entries] for one in found]
 
@@ -233,8 +229,6 @@ def test_the_round_of_an_entry_is_the_same_alone_and_among_others() -> None:
 
 
 # -- neighbours of one role joined -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("messages", "merged"),
     [
@@ -283,8 +277,6 @@ def test_all_thinking_stays_and_begins_the_message(first: object, second: object
 
 
 # -- ids and names -----------------------------------------------------------------------------------------------------
-
-
 FORMS = {
     "id": (safe_call_id, r"[a-zA-Z0-9_-]{1,40}"),
     "tool": (safe_tool_name, r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}"),

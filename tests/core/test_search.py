@@ -199,8 +199,6 @@ def test_a_scan_compares_a_path_once_with_a_text_that_repeats_its_words() -> Non
 
 
 # -- what a question says of its answer --------------------------------------------------------------------------------
-
-
 def test_a_question_names_days_and_months() -> None:
     asked = "on the 13th of October, 2023, in August 2023, may I ask 3 things since 2026-05-07\u4f60 on \u017fep 3"
     dates = [tuple(date) for date in asked_dates(asked)]

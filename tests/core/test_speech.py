@@ -136,8 +136,6 @@ def test_what_is_written_again_and_again_stays_once(again: str) -> None:
 
 
 # -- condensing --------------------------------------------------------------------------------------------------------
-
-
 FILE = "\n".join(f"def part_{number}(value): return load_batch_{number}(value)" for number in range(60))
 RULES = [f"Never rename the table orders_{n} without a review." for n in range(12)]
 
@@ -260,8 +258,6 @@ def test_a_name_that_is_cut_in_the_middle_is_kept_whole() -> None:
 
 
 # -- drift -------------------------------------------------------------------------------------------------------------
-
-
 SOAKING = settings().max_examples > 1_000  # see tests/conftest.py
 ROUNDS = 120  # of work: some more than twenty compactions
 BUDGET = 4_000  # tokens; the rules of one conversation take at most a fifth of them

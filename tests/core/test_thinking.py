@@ -56,8 +56,6 @@ def test_thinking_is_signed_wherever_a_provider_would_take_it_from(message: dict
 
 
 # -- in a rendered round -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "content", [[block("x"), SIGNED, block("y")], [block("x"), REDACTED], [SIGNED, block("x"), SIGNED]], ids=str
 )

@@ -20,9 +20,8 @@ from tests.items.sessions import ANSWER, PROMPT, asked, fetch, note, opened, run
 from tests.managers import ask, feed, new_manager
 from tests.messages import call, result
 
+
 # -- a session ---------------------------------------------------------------------------------------------------------
-
-
 async def test_sessions_that_run_at_the_same_time_keep_their_items_apart() -> None:
     async def loop(name: str) -> ContextManager:
         manager = await asked(new_manager(session_id=name))

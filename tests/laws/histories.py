@@ -48,10 +48,7 @@ WORDS = st.sampled_from(
     ]
 )
 TEXTS = st.one_of(WORDS, WEIRD, st.text(max_size=12))
-OUTPUTS = st.one_of(
-    TEXTS,
-    st.builds(lambda text, times: (text + "\n") * times, WORDS, st.integers(1, 60)),
-)
+OUTPUTS = st.one_of(TEXTS, st.builds(lambda text, times: (text + "\n") * times, WORDS, st.integers(1, 60)))
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, TEXTS)
 
@@ -218,9 +215,7 @@ def conversations(steps: st.SearchStrategy[Step] = ANY_STEPS, max_steps: int = 1
     """Steps of a conversation that has a human message somewhere, for without one there is nothing to send."""
     human: Step = [user("Please fix src/loader/cache_core.py.")]
     return st.builds(
-        lambda before, after: [*before, human, *after],
-        st.lists(steps, max_size=3),
-        st.lists(steps, max_size=max_steps),
+        lambda before, after: [*before, human, *after], st.lists(steps, max_size=3), st.lists(steps, max_size=max_steps)
     )
 
 

@@ -143,7 +143,6 @@ def test_so_does_every_session_that_is_kept(backend: str, tmp_path: Path) -> Non
 
 
 # -- thinking that is bound is shown only after the request that it answered, and between two edits nothing of it goes -
-
 MODELS = {  # name of the provider and of the model, and the checker of its rule
     "bound": ("anthropic", "claude-opus-5-5", BoundThinkingChecker),
     "bound too": ("anthropic", "claude-fable-5-1", BoundThinkingChecker),

@@ -12,11 +12,7 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    HeuristicTokenCounter,
-    count_message_tokens,
-    count_tokens,
-)
+from amplifier_context_core import HeuristicTokenCounter, count_message_tokens, count_tokens
 from amplifier_context_core.compaction.digest import TAG, single_line
 from amplifier_context_core.compaction.identifiers import identifiers
 from amplifier_context_core.items import ContextItem
@@ -73,8 +69,6 @@ def test_one_line_is_one_line_and_holds_no_tag(text: str) -> None:
 
 
 # -- counting ---------------------------------------------------------------------------------------------------------
-
-
 @given(TEXTS, st.text(), st.floats(0.1, 100))
 def test_the_heuristic_is_the_bytes_over_the_ratio_rounded_up(one: str, other: str, ratio: float) -> None:
     """Of two texts it is at most one above that of both."""
@@ -114,8 +108,6 @@ def test_a_conversation_counts_as_the_sum_of_its_messages_each_with_its_framing(
 
 
 # -- copies -----------------------------------------------------------------------------------------------------------
-
-
 @given(conversations())
 def test_reading_a_message_once_more_reads_the_same(steps: list[Any]) -> None:
     for raw in flat(steps):
@@ -126,7 +118,6 @@ def test_reading_a_message_once_more_reads_the_same(steps: list[Any]) -> None:
 
 
 # -- surrogates, which Python can hold and Unicode cannot: memory and stores keep the same -----------------------------
-
 ODD_TEXTS = st.text(st.sampled_from("\ud83d\ude00\ud800\udbff\udc00\udfffa\0é漢😀\ufeff"), max_size=9)
 ODD_VALUES = st.recursive(
     ODD_TEXTS | st.none() | st.booleans() | st.integers(-9, 9),

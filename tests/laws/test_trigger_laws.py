@@ -130,7 +130,6 @@ def test_a_compaction_frees_what_the_config_says_and_aims_lower_where_it_writes_
 
 
 # -- pauses: any conversation, any budget, any times -------------------------------------------------------------------
-
 START = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 TTL = 300
 GAPS = st.lists(st.sampled_from([0, 10, TTL, TTL + 1, 5_000, -400]), min_size=1, max_size=20)

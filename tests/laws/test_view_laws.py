@@ -32,8 +32,6 @@ async def ask(manager: ContextManager, budget: int) -> list[Message]:
 
 
 # -- nothing is lost --------------------------------------------------------------------------------------------------
-
-
 @given(conversations(), BUDGETS)
 async def test_what_was_stored_comes_back_whatever_was_compacted(steps: list[Step], budget: int) -> None:
     manager = new_manager()
@@ -123,8 +121,6 @@ async def test_an_edit_is_what_the_history_is_afterwards(steps: list[Step], budg
 
 
 # -- the same bytes ---------------------------------------------------------------------------------------------------
-
-
 SAYS = "Please fix src/loader/cache_core.py:41 and run tests/unit/test_loader.py."
 OUTPUTS = [{"type": "tool_result", "tool_use_id": "a", "content": text} for text in (SAYS, "", f"{SAYS}\n" * 9)]
 STILL_LARGE: list[Step] = [  # above the threshold after a compaction, which must not be tried again at once
@@ -190,8 +186,6 @@ async def test_compacting_by_hand_again_never_makes_a_view_larger(steps: list[St
 
 
 # -- what must stay ---------------------------------------------------------------------------------------------------
-
-
 @given(conversations(ORDERLY_STEPS, max_steps=20), st.integers(400, 3_000), st.data())
 async def test_pins_survive_every_view_verbatim(steps: list[Step], budget: int, data: st.DataObject) -> None:
     pins = [user(f"Never forget {word}.", metadata={"pinned": True}) for word in ("alpha", "beta")]
@@ -240,7 +234,6 @@ async def test_the_task_and_the_newest_prompt_are_in_every_view(steps: list[Step
 
 
 # -- what tools print -------------------------------------------------------------------------------------------------
-
 PRINTED = "\N{RADIOACTIVE SIGN}"  # nothing but a tool prints it
 
 

@@ -9,19 +9,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.managers import ToolHost, ask, feed, new_manager
-from tests.messages import (
-    SIGNED,
-    Message,
-    block,
-    digest,
-    rounds,
-    says,
-    size,
-    system,
-    text,
-    user,
-    work,
-)
+from tests.messages import SIGNED, Message, block, digest, rounds, says, size, system, text, user, work
 
 BUDGET = 4_000
 
