@@ -4,11 +4,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from amplifier_core import HookRegistry
+
 from amplifier_context_core import ContextManager, TokenCounter, approx_token_counter
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
+from amplifier_context_core.events import EVENTS
 from amplifier_context_core.session.host import Host
-from amplifier_context_testing import WordCounter, checked
+from amplifier_context_core.view.sent_view import SentView
+from amplifier_context_testing import EventRecorder, WordCounter, checked
 from tests.authors import make_manager
 from tests.messages import Message, size
 from tests.places import Place
@@ -25,6 +29,16 @@ class Watch(Strategy):
     def apply(self, draft: Draft, goal: Goal) -> Draft:
         self.goals.append(goal)
         return draft
+
+
+class Does(Strategy):
+    """What a function makes of a draft."""
+
+    def __init__(self, work: Callable[[Draft], Any], name: str = "does") -> None:
+        self.name, self._work = name, work
+
+    def apply(self, draft: Draft, goal: Goal) -> Any:
+        return self._work(draft)
 
 
 class Counter(WordCounter):
@@ -92,6 +106,13 @@ def new_manager(
     return manager
 
 
+def watched(hooks: HookRegistry | None = None, **more: Any) -> tuple[ContextManager, EventRecorder]:
+    """A manager, and a recorder of its events; keyword arguments are those of `new_manager`."""
+    hooks = hooks or HookRegistry()
+    recorder = EventRecorder(hooks, EVENTS)
+    return new_manager(hooks=hooks, **more), recorder
+
+
 async def feed(manager: ContextManager, messages: Iterable[Message]) -> ContextManager:
     """Add messages one by one; the manager."""
     for message in messages:
@@ -106,6 +127,12 @@ async def ask(manager: ContextManager, budget: int | None = None, provider: Any 
     if budget is not None:
         assert size(view) <= budget, f"{size(view)} tokens, over the budget of {budget}"
     return view
+
+
+def last_sent(manager: ContextManager) -> SentView:
+    """The newest request."""
+    assert manager.compactor.last_sent is not None
+    return manager.compactor.last_sent
 
 
 def marks(manager: ContextManager) -> list[str]:

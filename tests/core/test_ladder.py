@@ -31,7 +31,7 @@ from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request
 from amplifier_context_testing.checks.conversation_builder import image_block
 from tests.core.drafts import LONG, PINNED, draft, segments, talk
-from tests.managers import Watch
+from tests.managers import Does, Watch
 from tests.messages import SIGNED, Message, block, call, result, says, system, user
 
 
@@ -148,21 +148,11 @@ def test_of_each_hooks_notices_only_the_newest_is_worth_its_tokens() -> None:
     assert "metadata" not in done.draft.segments[3].shown[0].message, "no id of a response to what is covered"
 
 
-class Wrong(Strategy):
-    """Makes something of a draft that no strategy may make."""
-
-    def __init__(self, name: str, made: Callable[[Draft], Any]) -> None:
-        self.name, self._made = name, made
-
-    def apply(self, draft: Draft, goal: Goal) -> Draft:
-        return self._made(draft)
-
-
 def fail(draft: Draft) -> Draft:
     raise RuntimeError("words of a message, perhaps")
 
 
-WRONG = {
+WRONG: dict[str, Callable[[Draft], Any]] = {
     "raising": fail,
     "shortening": lambda draft: draft.with_segments(one.rendered_as((), "clipped", "x") for one in draft.segments),
     "emptying": lambda draft: draft.with_segments(()),
@@ -179,7 +169,7 @@ WRONG = {
 def test_a_strategy_that_does_wrong_is_undone_and_the_others_go_on(name: str, caplog: pytest.LogCaptureFixture) -> None:
     made = draft(*talk(10), result("a", LONG, metadata=PINNED), says())
     with caplog.at_level(logging.INFO, "amplifier_context_core"):
-        done = reduced(made, [Wrong(name, WRONG[name]), ClipToolOutputs(100)], target=made.tokens // 2)
+        done = reduced(made, [Does(WRONG[name], name), ClipToolOutputs(100)], target=made.tokens // 2)
     without = reduced(made, [ClipToolOutputs(100)], target=made.tokens // 2)
     assert done.draft == without.draft
     assert [name for name, _ in done.skipped] == [name]

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from amplifier_core import HookRegistry
 from amplifier_core.testing import MockCoordinator
 
 from amplifier_context_core import ContextManager
@@ -21,7 +20,7 @@ from amplifier_context_testing.caches import Cache, caches
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.managers import ToolHost, ask, feed, new_manager
+from tests.managers import ToolHost, ask, feed, new_manager, watched
 from tests.messages import Message, rounds, says, size, system, user, work
 
 BUDGET = 16_000
@@ -31,8 +30,8 @@ ANTHROPIC, OPENAI = ("anthropic", "claude-opus-5"), ("openai", "gpt-5.6")
 class Loop:
     """A loop that asks a provider, whose cache is one of the lab's models, and reports its usage."""
 
-    def __init__(self, cache: str, key: tuple[str, str] = ANTHROPIC, hooks: Any = None) -> None:
-        self.manager: ContextManager = new_manager(hooks=hooks)
+    def __init__(self, cache: str, key: tuple[str, str] = ANTHROPIC) -> None:
+        self.manager, self.recorder = watched()
         self.cache: Cache = caches()[cache]
         self.scale = TokenScale()
         self.provider = SimpleNamespace(name=key[0], default_model=key[1])
@@ -60,12 +59,10 @@ class Loop:
 async def test_the_trap_of_provider_anthropic_alone_is_recognised_and_the_setting_named_once(
     cache: str, key: tuple[str, str]
 ) -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, ["context:warning"])
-    loop = await Loop(cache, key, hooks).work(140)
+    loop = await Loop(cache, key).work(140)
     health, compactions = await loop.manager.cache_health(), loop.manager.compactor.compactions
     assert compactions > 2
-    warned = [event["message"] for event in recorder.named("context:warning") if event["reason"] == "cache setting"]
+    warned = [event["message"] for event in loop.recorder.named(WARNING) if event["reason"] == "cache setting"]
     if cache == "anthropic":
         assert health["breaks"]["provider setting"] > 2
         assert [SETTING in text for text in (health["advice"], *warned)] == [True, True]
@@ -318,13 +315,6 @@ async def test_a_report_on_a_view_that_a_request_would_compact_first_is_no_overf
 WINDOW = 8_000
 
 
-def manager_with(recorder: EventRecorder | None = None, **config: Any) -> ContextManager:
-    hooks = HookRegistry()
-    if recorder is not None:
-        recorder.attach(hooks, EVENTS)
-    return new_manager(hooks=hooks, max_tokens=WINDOW, **config)
-
-
 async def until_compacted(manager: ContextManager, number: int = 200) -> int:
     """Work until a compaction; return how many rounds that took."""
     before = manager.compactor.compactions
@@ -337,7 +327,7 @@ async def until_compacted(manager: ContextManager, number: int = 200) -> int:
 
 
 async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -> None:
-    manager = await feed(manager_with(), [system("Be careful. " * 20), *work(6)])
+    manager = await feed(new_manager(max_tokens=WINDOW), [system("Be careful. " * 20), *work(6)])
     await manager.pin("m4")
     await until_compacted(manager)
     usage = await manager.usage()
@@ -350,8 +340,8 @@ async def test_the_kinds_add_up_to_what_is_used_and_what_is_free_to_the_size() -
 
 
 async def test_it_names_the_threshold_of_the_next_compaction_and_about_how_many_requests_are_left() -> None:
-    recorder = EventRecorder()
-    manager = await feed(manager_with(recorder, cadence="fixed"), work(1))
+    manager, recorder = watched(max_tokens=WINDOW, cadence="fixed")
+    await feed(manager, work(1))
     await until_compacted(manager)
     await feed(manager, rounds(3, start=300))
     await manager.get_messages_for_request()
@@ -366,7 +356,7 @@ async def test_it_names_the_threshold_of_the_next_compaction_and_about_how_many_
 
 
 async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown_after_a_compaction() -> None:
-    manager = await feed(manager_with(), work(1))
+    manager = await feed(new_manager(max_tokens=WINDOW), work(1))
     provider = SimpleNamespace(name="p")
     await manager.get_messages_for_request(None, provider)
     usage = await manager.usage()
@@ -383,8 +373,8 @@ async def test_what_the_provider_reported_counts_tool_definitions_and_is_unknown
 
 
 async def test_the_event_is_emitted_once_for_each_twentieth_and_after_a_compaction() -> None:
-    recorder = EventRecorder()
-    manager = await feed(manager_with(recorder), work(1))
+    manager, recorder = watched(max_tokens=WINDOW)
+    await feed(manager, work(1))
     await until_compacted(manager)
     steps = [20 * data["used"] // data["size"] for data in recorder.named(USAGE)]
     assert len(steps) > 3

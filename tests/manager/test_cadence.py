@@ -6,11 +6,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from amplifier_core import HookRegistry
 
 from amplifier_context_core.messages.parsing import metadata_of
-from amplifier_context_testing import EventRecorder
-from tests.managers import ask, feed, new_manager
+from tests.managers import ask, feed, new_manager, watched
 from tests.messages import Message, rounds, says, text, user, work
 
 BUDGET = 8_000
@@ -49,9 +47,7 @@ def at(message: Message, seconds: float) -> Message:
 async def test_a_view_that_is_nearly_due_is_compacted_after_a_pause_unless_config_says_no(
     config: dict[str, Any],
 ) -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, ["context:compaction", "context:pre_compact"])
-    manager = new_manager(hooks=hooks, **{"cache_ttl": TTL, **config})
+    manager, recorder = watched(**{"cache_ttl": TTL, **config})
     talk = [*work(36, output=600), says("Done so far.")]  # some 70 % of the budget
     await feed(manager, [at(message, 10 * number) for number, message in enumerate(talk)])
     before = await ask(manager, BUDGET)

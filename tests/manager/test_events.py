@@ -12,7 +12,7 @@ from amplifier_core import HookRegistry, HookResult
 from amplifier_context_core import ContextManager, events
 from amplifier_context_core.compaction.strategies import FoldRounds
 from amplifier_context_testing import EventRecorder
-from tests.managers import Watch, ask, feed, new_manager
+from tests.managers import Watch, ask, feed, new_manager, watched
 from tests.messages import rounds, size, text, work
 
 BUDGET = 4_000
@@ -22,19 +22,18 @@ Handler = Callable[[str, dict[str, Any]], Awaitable[Any]]
 COMPACTIONS = (PRE, POST, COMPACTION)
 
 
-def hooks_with(handler: Handler | None = None, *names: str) -> HookRegistry:
-    """The kernel's own registry, with a handler on some events; `context:pre_compact` when none is named."""
+def hooks_with(handler: Handler, *names: str) -> HookRegistry:
+    """The kernel's own registry, with a handler on these events."""
     hooks = HookRegistry()
-    if handler is not None:
-        for name in names or (PRE,):
-            hooks.register(name, handler, 0, name=f"test:{name}")
+    for name in names:
+        hooks.register(name, handler, 0, name=f"test:{name}")
     return hooks
 
 
 async def worked(rounds: int, handler: Handler | None = None, **config: Any) -> tuple[ContextManager, EventRecorder]:
-    """A session of so many rounds, with a handler before compactions; and its events from then on."""
-    hooks = hooks_with(handler)
-    return await feed(new_manager(hooks=hooks, **config), work(rounds)), EventRecorder(hooks, list(events.EVENTS))
+    """A session of so many rounds, with a handler before compactions; and its events."""
+    manager, recorder = watched(hooks_with(handler, PRE) if handler else None, **config)
+    return await feed(manager, work(rounds)), recorder
 
 
 def answering(action: str, **more: Any) -> Handler:

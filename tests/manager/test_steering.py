@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextManager, PinRefused, load_config
 from amplifier_context_core.compaction.strategies import ClearToolOutputs, ClipToolOutputs
-from amplifier_context_core.events import EVENTS
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing import EventRecorder
 from tests.authors import make_manager
-from tests.managers import Counter, ask, feed, new_manager
+from tests.managers import Counter, ask, feed, new_manager, watched
 from tests.messages import Message, bare, call, result, rounds, says, system, text, user, words, work
 
 BUDGET = 4_000
@@ -90,17 +88,16 @@ async def test_a_store_that_searches_is_asked_unless_the_config_says_scan(
 LARGE = 20_000
 
 
-async def started(**more: Any) -> ContextManager:
-    manager = await feed(new_manager(**more), work(35, output=1_500))
-    await ask(manager, LARGE)
-    return manager
+async def started() -> tuple[ContextManager, EventRecorder]:
+    manager, recorder = watched()
+    await ask(await feed(manager, work(35, output=1_500)), LARGE)
+    return manager, recorder
 
 
 async def test_a_preview_changes_nothing_and_says_what_the_compaction_does_which_is_logged_without_content(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    recorder = EventRecorder(hooks := HookRegistry(), list(EVENTS))
-    manager = await started(hooks=hooks)
+    manager, recorder = await started()
     view, explained, before = await ask(manager, LARGE), await manager.explain(), len(recorder.records)
     said = await manager.preview()
     assert said["would_compact"]
@@ -122,7 +119,7 @@ async def test_a_preview_changes_nothing_and_says_what_the_compaction_does_which
 async def test_only_rounds_between_the_marks_change_and_undo_shows_them_again(
     first: str | None, last: str | None
 ) -> None:
-    manager = await started()
+    manager, _ = await started()
     before, messages = await ask(manager, LARGE), await manager.get_messages()
     span = range(int((first or "m1")[1:]), int((last or f"m{len(messages)}")[1:]) + 1)
     said = await manager.preview(first, last)

@@ -10,10 +10,10 @@ from amplifier_core import HookRegistry
 
 from amplifier_context_core import ContextOverflow
 from amplifier_context_core.events import PRE_COMPACT, WARNING
-from amplifier_context_testing import EventRecorder, check_request
+from amplifier_context_testing import check_request
 from tests.authors import make_manager
 from tests.manager.measured import state_of
-from tests.managers import ask, feed, new_manager
+from tests.managers import ask, feed, new_manager, watched
 from tests.messages import (
     Message,
     call,
@@ -50,9 +50,8 @@ GIANT = "word12345 " * (BUDGET * 38 // 100)
 async def test_five_hundred_requests_beside_a_giant_cause_a_handful_of_compactions_and_one_warning(
     giant: list[Message], once: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hooks = HookRegistry()
-    recorder = EventRecorder(hooks, ["context:compaction", WARNING])
-    manager = await feed(new_manager(hooks=hooks), giant)
+    manager, recorder = watched()
+    await feed(manager, giant)
     with caplog.at_level(logging.WARNING):
         for number in range(500):
             await feed(manager, rounds(1, start=number, output=120) if number % 10 == 0 else [])
@@ -115,15 +114,14 @@ class Session:
 
     def __init__(self) -> None:
         self.hooks = HookRegistry()
-        self.recorder = EventRecorder(self.hooks, [WARNING])
-        self.context = new_manager(max_tokens=3 * BUDGET, hooks=self.hooks)
+        self.context, self.recorder = watched(self.hooks, max_tokens=3 * BUDGET)
 
     async def work(self, rounds: Iterable[list[Message]], budget: int = BUDGET) -> list[dict[str, Any]]:
         """Do these rounds with a request before each; the warnings so far."""
         for one in rounds:
             await self.context.get_messages_for_request(token_budget=budget)
             await feed(self.context, one)
-        return [event.data for event in self.recorder.records]
+        return self.recorder.named(WARNING)
 
 
 @pytest.mark.parametrize(
