@@ -11,7 +11,6 @@ from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.strategies import Goal, Strategy
 from amplifier_context_core.events import EVENTS
 from amplifier_context_core.session.host import Host
-from amplifier_context_core.view.sent_view import SentView
 from amplifier_context_testing import EventRecorder, WordCounter, checked
 from tests.authors import make_manager
 from tests.messages import Message, size
@@ -127,12 +126,6 @@ async def ask(manager: ContextManager, budget: int | None = None, provider: Any 
     if budget is not None:
         assert size(view) <= budget, f"{size(view)} tokens, over the budget of {budget}"
     return view
-
-
-def last_sent(manager: ContextManager) -> SentView:
-    """The newest request."""
-    assert manager.compactor.last_sent is not None
-    return manager.compactor.last_sent
 
 
 def marks(manager: ContextManager) -> list[str]:

@@ -38,10 +38,8 @@ def is_old(round_: Round, recent: int) -> bool:
 async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -> None:
     scribe = Scribe("first summary")
     compacted = await compact_context(await of(*talk(8)), scribe, max_messages=4, keep_recent=4)
-    assert compacted is not None
     assert await compact_context(await of(*compacted), scribe, max_messages=4, keep_recent=4) is None
     again = await compact_context(await of(*compacted, user("new")), Scribe("2nd"), max_messages=4, keep_recent=4)
-    assert again is not None
     assert "first summary" not in again[0].text
     assert len(again) == 5
 
@@ -133,7 +131,6 @@ async def test_nothing_said_is_outside_its_quotation(made: Callable[[str], Messa
 @pytest.mark.parametrize("summary", [*HOSTILE, "lone \ud83d surrogate"])
 async def test_a_summary_stays_inside_its_tags(summary: str) -> None:
     compacted = await compact_context(await of(*talk(3)), Scribe(summary), max_messages=1, keep_recent=1)
-    assert compacted is not None
     assert compacted[1:] == talk(3)[2:]
     text = compacted[0].text
     assert text.startswith("<context_record>\n[2 earlier messages, summarised.")
@@ -198,7 +195,6 @@ async def test_anything_with_complete_is_passed_the_prompt() -> None:
     transport: Any = SimpleNamespace(complete=Scribe(answer))
     for by in ("complete", "transport"):
         compacted = await compact_context(await of(*talk(30)), **{by: transport})
-        assert compacted is not None
         assert "\nThey asked.\n" in compacted[0].text
 
 

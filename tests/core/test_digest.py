@@ -399,7 +399,6 @@ def test_sentences_stay_word_for_word() -> None:
 def test_a_sign_that_a_path_of_the_chapter_begins_with_is_not_used() -> None:
     paths = [f"{HOME}/src/{n}.py" for n in range(9)]
     root = root_of([*facts(*paths), Fact("m9 Bash ./run.sh")])
-    assert root is not None
     assert root.sign == "~/"
     assert root_of([*facts(*paths), Fact("m9 Bash ./run.sh ~/x ^/y")]) is None
 

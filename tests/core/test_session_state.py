@@ -87,7 +87,6 @@ def test_the_saved_state_has_these_keys() -> None:
 
 def test_what_was_saved_is_read_and_a_state_of_another_version_is_refused_by_its_number() -> None:
     read = load(dump(STATE))
-    assert read is not None
     assert dump(read) == dump(STATE)
     assert read.views[0].checkpoint.segments == (SEGMENT,)
     assert (read.erased, read.corrections) == (STATE.erased, STATE.corrections)
@@ -96,9 +95,9 @@ def test_what_was_saved_is_read_and_a_state_of_another_version_is_refused_by_its
 
 
 def test_what_version_1_saved_is_read() -> None:
-    read = load(json.dumps(FIRST).encode())
-    assert read is not None
-    assert dump(read) == dump(replace(STATE, cleared_seq=0, log=())), "it did not note what was cleared"
+    assert dump(load(json.dumps(FIRST).encode())) == dump(replace(STATE, cleared_seq=0, log=())), (
+        "it did not note what was cleared"
+    )
 
 
 def test_a_state_of_version_1_whose_parts_are_something_else_is_refused() -> None:
@@ -109,9 +108,7 @@ def test_a_state_of_version_1_whose_parts_are_something_else_is_refused() -> Non
 
 def test_keys_with_lone_surrogates_are_saved_as_they_are() -> None:
     arguments: dict[str, Any] = {"\ud800": {"\udfff": 1}}
-    read = load(dump(replace(STATE, extra={"a module": arguments})))
-    assert read is not None
-    assert read.extra == {"a module": arguments}
+    assert load(dump(replace(STATE, extra={"a module": arguments}))).extra == {"a module": arguments}
 
 
 def test_a_planted_trace_costs_nothing() -> None:

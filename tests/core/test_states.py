@@ -132,7 +132,6 @@ def test_the_first_and_the_newest_words_of_a_person_and_pins_stay_between_chapte
     spans = [(segment.first, segment.last, segment.state) for segment in segments]
     assert spans == [(1, 1, "kept"), (2, 22, "folded"), (23, 23, "kept"), (24, 27, "folded")]
     chapter = segments[1].chapter
-    assert chapter is not None
     assert ([entry.first for entry in chapter.entries], chapter.left_out) == ([12], 10), "what people wrote is listed"
     assert "never touch auth.py" in segments[1].shown[0].message["content"]
     folded_entries = transcript([*work(0, 5), words[0], *work(5, 10)]).snapshot()

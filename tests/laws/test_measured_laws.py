@@ -18,7 +18,6 @@ from amplifier_context_core.view.session_state import dump
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
 from tests.manager.measured import state_of
-from tests.managers import last_sent
 from tests.messages import call, result, user, work
 from tests.writers import Writer
 
@@ -188,9 +187,9 @@ async def test_the_next_request_begins_with_the_one_that_was_committed(
     result = session.open[0]
     assert await result["transaction"].commit() is True
     assert "[i1] item 1" in result["base_view"][-1]["content"]
-    sent = last_sent(session.manager)
+    sent = session.manager.compactor.last_sent
     await session.carry_out([("ask", 0)])
-    again = last_sent(session.manager)
+    again = session.manager.compactor.last_sent
     # Otherwise it is clipped, as far as each of them calls for.
     if again.view is sent.view and is_whole(sent) and is_whole(again):
         assert session.views[-1] == result["base_view"]

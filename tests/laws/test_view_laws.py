@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from amplifier_context_core import ContextManager, PinRefused, count_tokens
 from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
 from amplifier_context_testing import checked
-from tests.managers import feed, last_sent
+from tests.managers import feed
 from tests.messages import IMAGE, bare, block, result, says, system, user, words
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
@@ -315,7 +315,7 @@ def needs_all(manager: ContextManager, view: list[Message], human: Message) -> b
     *_, entry = (entry for entry in manager.snapshot() if entry.message["content"] == human["content"])
     rest = [message for message in view if not str(message["content"]).startswith(human["content"][:20])]
     is_small = all(tokens_of(message) <= 60 or "<context_record" in str(message["content"]) for message in rest[1:])
-    return is_small and not clips_needlessly(last_sent(manager), entry)
+    return is_small and not clips_needlessly(manager.compactor.last_sent, entry)
 
 
 TASK_AND_ROUNDS: list[Turn] = [("person", 90), ("answer", 1), ("person", 635), *[("call", 173)] * 12]

@@ -226,9 +226,7 @@ async def test_a_retry_after_a_giant_tool_result_is_smaller_until_the_provider_t
         await refuse(running)
         assert sizes == sorted(set(sizes), reverse=True)
     assert sizes[0] > 30_000
-    original = await running.manager.recall("m3")
-    assert original is not None
-    assert original["content"] == giant["content"]
+    assert (await running.manager.recall("m3"))["content"] == giant["content"]
 
 
 async def test_other_errors_and_refusals_of_another_model_do_not_shrink_the_view(running: Reporting) -> None:
@@ -349,7 +347,6 @@ async def test_it_names_the_threshold_of_the_next_compaction_and_about_how_many_
     assert compaction["left"] == compaction["above"] - (await manager.usage())["used"]
     expected = compaction["requests"]
     needed = await until_compacted(manager)
-    assert expected is not None
     assert abs(expected - needed) <= max(2, needed // 3)
     announced = recorder.named(PRE_COMPACT)[-1]
     assert announced["threshold"] == compaction["above"] < announced["token_count"]

@@ -14,7 +14,7 @@ from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.view import shared_cache
 from tests.authors import make_manager
 from tests.manager.measured import BUDGET, OVERHEAD, Counting, measure, settings, state_of
-from tests.managers import ask, feed, last_sent, new_manager
+from tests.managers import ask, feed, new_manager
 from tests.messages import Message, rounds, says, size, system, text, user, words, work
 
 
@@ -31,7 +31,7 @@ async def test_the_providers_count_decides_although_our_own_sees_no_need() -> No
     assert abs(result["trigger"] - 0.8 * (BUDGET - OVERHEAD) - OVERHEAD) <= 2
     assert manager.session.meter.corrections == {}
     await result["transaction"].commit()
-    estimate = manager.session.meter.estimate(last_sent(manager).counted, ("", ""))
+    estimate = manager.session.meter.estimate(manager.compactor.last_sent.counted, ("", ""))
     assert estimate == result["measured_after"], "a commit corrects it"
 
 
@@ -185,7 +185,7 @@ async def test_usage_of_the_loops_own_request_is_taken_before_that_of_side_calls
     assert not any(record(input_tokens=figure) for figure in (None, True, -1))
     assert record(input_tokens=1_500, cache_write_tokens=300) is True
     await manager.add_message(says())
-    assert manager.session.meter.estimate(last_sent(manager).counted, ("", "")) == 1_800
+    assert manager.session.meter.estimate(manager.compactor.last_sent.counted, ("", "")) == 1_800
     await ask(manager)
     manager.on_response(Response(usage=Usage(1_900)))  # what it does not report itself comes by the event
     await manager.add_message(says())
@@ -287,7 +287,7 @@ async def test_a_pin_that_came_between_holds_after_the_commit() -> None:
     await manager.pin(pinned.mark)
     assert await result["transaction"].commit() is True
     await ask(manager, None)
-    assert last_sent(manager).view.shows(pinned.seq)
+    assert manager.compactor.last_sent.view.shows(pinned.seq)
     assert (await manager.explain())["compactions"] == 1, "that of the request after the commit"
 
 

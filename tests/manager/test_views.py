@@ -8,7 +8,7 @@ import pytest
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
-from tests.managers import ToolHost, ask, feed, last_sent, new_manager
+from tests.managers import ToolHost, ask, feed, new_manager
 from tests.messages import SIGNED, Message, block, digest, rounds, says, size, system, text, user, work
 
 BUDGET = 4_000
@@ -110,7 +110,7 @@ async def test_the_factorys_prompt_replaces_stored_ones_except_a_hooks_and_anoth
 async def test_a_round_pinned_out_of_a_chapter_leaves_it_and_compactions_go_on(which: int) -> None:
     manager = await feed(new_manager(), work(60))
     await ask(manager, BUDGET)
-    chapter = next(segment.chapter for segment in last_sent(manager).view.segments() if segment.chapter)
+    chapter = next(segment.chapter for segment in manager.compactor.last_sent.view.segments() if segment.chapter)
     seq = chapter.entries[which].first
     await manager.pin(f"m{seq}")
     view = await ask(await feed(manager, rounds(60, start=100)), BUDGET)
@@ -237,7 +237,7 @@ async def test_the_model_that_wrote_an_answer_counts_where_a_request_names_none(
 async def test_the_usage_of_an_answer_teaches_the_meter_about_its_own_request_only() -> None:
     session = await feed(new_manager(), [user("word " * 300)])
     await session.get_messages_for_request(LARGE, FREE)
-    sent = last_sent(session)
+    sent = session.compactor.last_sent
     session.on_request()
     await session.get_messages_for_request(LARGE, SimpleNamespace(name="gemini", default_model="gemini-2.5-pro"))
     session.on_response(Response("gpt-5.6", "openai", Usage(sent.counted * 2)))

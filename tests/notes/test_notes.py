@@ -41,7 +41,6 @@ async def test_notes_outlive_the_writer_and_the_former_text_of_an_edited_one_is_
     second = await notes.add("The port is 8443.", "person, ada")
     edited = await notes.edit("n1", "Tests need PostgreSQL.", "person")
     assert await Notes(place.store, place.session_id("notes.p")).all() == [edited, second]
-    assert edited is not None
     assert (edited.mark, edited.text, edited.author) == ("n1", "Tests need PostgreSQL.", "person")
     assert (edited.created[:10], edited.changed[:10], second.created[:10]) == ("2026-01-01", "2026-01-03", "2026-01-02")
     assert not holds(place, SECRET)
@@ -74,7 +73,6 @@ async def test_no_control_character_of_a_note_reaches_a_model_or_a_screen(notes:
     await notes.add(text, f"agent {text}")
     edited = await notes.edit("n1", f"{text}\n\tc\u200dd", f"agent {text}")
     assert await notes.all() == [edited]
-    assert edited is not None
     assert edited.text.endswith("b\n\tc\u200dd"), "line ends, tabs and joiners are part of a text"
     for shown in (edited.text[:-6], edited.author, edited.line.replace("\u200d", "")):
         assert shown.isprintable()

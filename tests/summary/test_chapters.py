@@ -57,8 +57,6 @@ def test_a_text_takes_no_room_from_peoples_words(given_: list[Segment], lines: l
     for old, chapter in zip(given_, new, strict=True):
         shown = str(chapter.shown[0].message["content"])
         assert all(sentence in shown for sentence in quoted_of_people(old))
-        assert old.chapter is not None
-        assert chapter.chapter is not None
         assert chapter.chapter.entries == old.chapter.entries
         assert with_texts(chapter, (), None, counter, "").shown == old.shown
         later = [entry for entry in old.chapter.entries if entry.last > upto]
@@ -109,9 +107,7 @@ def test_a_carrier_is_beside_the_last_chapter_it_covers(view: tuple[Segment, ...
 @given(views())
 def test_without_it_a_view_is_as_it_was(view: tuple[Segment, ...]) -> None:
     made = with_carrier(view, CARRIER, view[-1].last, counter)
-    assert made is not None
     assert without_carriers(made) == view
     carrier = carrier_of(made[-1])
-    assert carrier is not None
     assert (carrier.message, carrier.seq) == (CARRIER, -view[-1].last)
     assert sent_tokens(made) == carrier.tokens
