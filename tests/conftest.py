@@ -1,5 +1,6 @@
 """Shared by all tests: where the recorded transcripts are, how hard hypothesis looks, what may not be skipped."""
 
+import gc
 import os
 import shutil
 import tempfile
@@ -56,6 +57,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if item.path.parent.name == "laws" or is_hypothesis_test(getattr(item, "obj", None)):
                 item.add_marker(pytest.mark.soak)
+
+
+def pytest_collection_finish() -> None:
+    """What is there now stays to the end: garbage is looked for among what tests make."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
