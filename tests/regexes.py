@@ -26,8 +26,9 @@ PACKAGES = (
     "amplifier_context_simple",
     "amplifier_context_summary",
 )
-_METHODS = {"match": "match", "fullmatch": "fullmatch"}  # the others search
 _SEARCHES = frozenset({"findall", "finditer", "search", "split", "sub"})
+_CALLS = (*_SEARCHES, "compile", "match", "fullmatch")  # functions of `re`
+_CALL = re.compile(rf"\bre\.(?:{'|'.join(_CALLS)})\(")
 
 # Functions that make a pattern for text of a transcript, and a call for which each does.
 MAKERS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
@@ -63,8 +64,8 @@ def modules() -> dict[str, ModuleType]:
 
 
 @cache
-def tree_of(module: ModuleType) -> ast.Module:
-    return ast.parse(Path(str(module.__file__)).read_text())
+def source_of(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text()
 
 
 @cache
@@ -74,9 +75,11 @@ def regexes() -> dict[str, Regex]:
     methods: dict[re.Pattern[Any], set[str]] = {}
     for name, module in modules().items():
         for constant, value in vars(module).items():
-            for pattern in filter(is_pattern, value if isinstance(value, tuple | list) else [value]):
+            for pattern in value if isinstance(value, tuple | list) else [value]:
+                if not isinstance(pattern, re.Pattern):
+                    continue
                 names.setdefault(pattern, f"{name}.{constant}")
-                methods.setdefault(pattern, set()).update(_methods_of(constant, tree_of(module)))
+                methods.setdefault(pattern, set()).update(_methods_of(constant, source_of(module)))
     found = {name: Regex(pattern, frozenset(methods[pattern]) or _ANY) for pattern, name in names.items()}
     for name, (module, call) in MAKERS.items():
         found |= {f"{name} {number}": Regex(one, _ANY) for number, one in enumerate(_made_by(module, call))}
@@ -86,27 +89,22 @@ def regexes() -> dict[str, Regex]:
 _ANY = frozenset({"search"})  # a pattern that is only handed on
 
 
-def is_pattern(value: object) -> bool:
-    return isinstance(value, re.Pattern)
-
-
-def _methods_of(constant: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        method = node.attr if isinstance(node, ast.Attribute) and ast.unparse(node.value) == constant else ""
-        if method in _SEARCHES or method in _METHODS:
-            yield _METHODS.get(method, "search")
+def _methods_of(constant: str, source: str) -> Iterator[str]:
+    for method in re.findall(rf"(?<![\w.]){constant}\.(\w+)", source):
+        if method in _CALLS:
+            yield "search" if method in _SEARCHES else method
 
 
 def makers() -> Iterator[str]:
     """Yield the functions that call `re`, by module and name."""
     for name, module in modules().items():
-        for function, inside in _functions(tree_of(module), name):
-            used = {ast.unparse(node.func) for node in ast.walk(inside) if isinstance(node, ast.Call)}
-            if any(f"re.{method}" in used for method in ("compile", *_SEARCHES, *_METHODS)):
+        lines = source_of(module).splitlines()
+        for function, inside in _functions(ast.parse(source_of(module)), name):
+            if _CALL.search("\n".join(lines[inside.lineno - 1 : inside.end_lineno])):
                 yield function
 
 
-def _functions(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+def _functions(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.ClassDef):
             yield from _functions(node, f"{name}.{node.name}")
@@ -122,7 +120,7 @@ def _made_by(module: ModuleType, call: Callable[[], object]) -> list[re.Pattern[
         made.append(re.compile(pattern, *(arguments if real is re.compile else ())))
         return real(pattern, *arguments)
 
-    recorder = {name: partial(noted, getattr(re, name)) for name in ("compile", *_SEARCHES, *_METHODS)}
+    recorder = {name: partial(noted, getattr(re, name)) for name in _CALLS}
     setattr(module, "re", SimpleNamespace(**{**vars(re), **recorder}))  # noqa: B010
     try:
         call()
