@@ -59,10 +59,10 @@ async def test_a_page_is_bounded_in_bytes_too_headers_and_escaped_tags_included(
     page = await recalled(tool_of(manager), "read", mark="m1")  # a line that costs few tokens
     assert 8_000 < len(page.encode()) <= 8 * 4_000
     assert "go on with offset 3" in page
-    sources = [Source(f"m{n}", "result of " + "a_tool " * 9, ("</quoted_output>",) * 40) for n in range(1, 301)]
+    sources = [Source(f"m{n}", "result of " + "a_tool " * 9, ("</quoted_output>",) * 40) for n in range(1, 151)]
     made = page_of(sources, "what", offset=0, limit=None, tokens=50_000, counter=lambda text: len(text) // 100)
     assert 80_000 < len(made.text.encode()) <= 100_000
-    assert made.shown + made.left_out == 12_000
+    assert made.shown + made.left_out == 6_000
 
 
 @pytest.mark.parametrize("id", ["m1", "1", "m1-m2"])
