@@ -7,16 +7,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    ConfigError,
-    FoldRounds,
-    Goal,
-    Plugins,
-    Strategy,
-    load_config,
-)
+from amplifier_context_core import ClearToolOutputs, ClipToolOutputs, FoldRounds, Goal, Plugins, Strategy, load_config
 from amplifier_context_core.compaction.checkpoint import Draft
 from amplifier_context_core.compaction.ladder import STRATEGIES, LadderResult, build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import (
@@ -26,6 +17,7 @@ from amplifier_context_core.compaction.protected import (
     clip_segment,
     mark_protected,
 )
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage
 from amplifier_context_testing import check_request

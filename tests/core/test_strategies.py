@@ -8,23 +8,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from amplifier_context_core import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    CondenseChapters,
-    DropChapters,
-    FitContextWindow,
-    FoldRounds,
-    Goal,
-    PluginError,
-    Strategy,
-    SupersedeStaleReads,
-    TrimRounds,
-    TruncateToolOutputs,
-)
+from amplifier_context_core import Goal, PluginError, Strategy, SupersedeStaleReads
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Fact
 from amplifier_context_core.compaction.identifiers import identifiers, with_parts
-from amplifier_context_core.compaction.strategies.folding import fold
+from amplifier_context_core.compaction.strategies.folding import CondenseChapters, DropChapters, FoldRounds, fold
+from amplifier_context_core.compaction.strategies.outputs import ClearToolOutputs, ClipToolOutputs, TruncateToolOutputs
+from amplifier_context_core.compaction.strategies.windows import FitContextWindow, TrimRounds
 from amplifier_context_core.rendering.quoting import TAG
 from amplifier_context_testing import WordCounter
 from tests.core.drafts import LONG, digests, draft, score, talk

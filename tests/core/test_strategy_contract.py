@@ -6,18 +6,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    CondenseChapters,
-    Draft,
-    DropChapters,
-    FoldRounds,
-    Goal,
-    KeepImportant,
-    Strategy,
-    SupersedeStaleReads,
-)
+from amplifier_context_core import Draft, Goal, KeepImportant, Strategy
+from amplifier_context_core.compaction.strategies.folding import CondenseChapters, DropChapters, FoldRounds
+from amplifier_context_core.compaction.strategies.outputs import ClearToolOutputs, ClipToolOutputs, SupersedeStaleReads
 from amplifier_context_testing.strategy_contract import StrategyContract
 
 OF_CORE: dict[str, Callable[[], Strategy]] = {

@@ -13,18 +13,10 @@ from typing import Any
 import pytest
 import tiktoken.load
 
-from amplifier_context_core import (
-    ConfigError,
-    ContextManager,
-    HeuristicTokenCounter,
-    approx_token_counter,
-    count_message_tokens,
-    exact_token_counter,
-    load_config,
-)
+from amplifier_context_core import ConfigError, ContextManager, HeuristicTokenCounter, exact_token_counter, load_config
 from amplifier_context_core.messages import tokens
 from amplifier_context_core.messages.media import media_tokens
-from amplifier_context_core.messages.tokens import VocabularyTokenCounter, load_counter, measure
+from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens, load_counter, measure
 from amplifier_context_testing import WordCounter
 from amplifier_context_testing.checks.conversation_builder import image_block, image_url, png
 from tests.messages import Message, block, result, says, user
@@ -71,7 +63,7 @@ def test_texts_too_long_for_one_go_are_counted_in_pieces() -> None:
     """bpe-openai refuses inputs of a million characters or 200k tokens; a piece never comes near that."""
     for text in ("word " * 60_000, "\n" * 250_000):
         asked: list[str] = []
-        VocabularyTokenCounter(lambda piece, asked=asked: asked.append(piece) or 1, "fake")(text)
+        tokens.VocabularyTokenCounter(lambda piece, asked=asked: asked.append(piece) or 1, "fake")(text)
         assert "".join(asked) == text
         assert max(map(len, asked)) <= 40_000
 

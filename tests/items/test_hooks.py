@@ -4,16 +4,9 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.items import (
-    ContextItem,
-    ContextPool,
-    ContextPoolHook,
-    ContextQueue,
-    ContextQueueHook,
-    HookRegistry,
-    UnregisteredHookError,
-    hook,
-)
+from amplifier_context_core.errors import UnregisteredHookError
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, ContextQueueHook
+from amplifier_context_core.items.hooks import HookRegistry, hook
 
 ITEM = ContextItem("x", "d", "i")
 

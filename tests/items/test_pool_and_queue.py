@@ -6,14 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from amplifier_context_core.items import (
-    ContextItem,
-    ContextPool,
-    ContextPoolHook,
-    ContextQueue,
-    ContextQueueHook,
-    UnregisteredHookError,
-)
+from amplifier_context_core.errors import UnregisteredHookError
+from amplifier_context_core.items import ContextItem, ContextPool, ContextPoolHook, ContextQueue, ContextQueueHook
 
 
 def item(id: str, content: Any = None) -> ContextItem[Any]:

@@ -6,28 +6,15 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core import (
-    ClearToolOutputs,
-    ClipToolOutputs,
-    CondenseChapters,
-    DropChapters,
-    FitContextWindow,
-    FoldRounds,
-    Goal,
-    KeepImportant,
-    Plugins,
-    Strategy,
-    SupersedeStaleReads,
-    TrimRounds,
-    TruncateToolOutputs,
-    approx_token_counter,
-    count_tokens,
-    load_config,
-)
+from amplifier_context_core import Goal, Plugins, Strategy, SupersedeStaleReads, approx_token_counter, load_config
 from amplifier_context_core.compaction.ladder import build_ladder, run_ladder
 from amplifier_context_core.compaction.protected import Protection
 from amplifier_context_core.compaction.strategies.base import draft_of
+from amplifier_context_core.compaction.strategies.folding import CondenseChapters, DropChapters, FoldRounds
+from amplifier_context_core.compaction.strategies.outputs import ClearToolOutputs, ClipToolOutputs, TruncateToolOutputs
+from amplifier_context_core.compaction.strategies.windows import FitContextWindow, KeepImportant, TrimRounds
 from amplifier_context_core.messages.parsing import SYSTEM_ROLES, blocks_of, is_human, parse_message
+from amplifier_context_core.messages.tokens import count_tokens
 from amplifier_context_core.rendering.rounds import Round, rounds_of
 from tests.core.drafts import transcript
 from tests.messages import block, call, result, says, user

@@ -14,21 +14,7 @@ from amplifier_context_testing import check_request
 from tests.authors import make_manager
 from tests.manager.measured import state_of
 from tests.managers import ask, feed, new_manager, watched
-from tests.messages import (
-    Message,
-    call,
-    result,
-    rounds,
-    says,
-    session,
-    shared_prefix,
-    size,
-    system,
-    text,
-    user,
-    words,
-    work,
-)
+from tests.messages import Message, call, result, rounds, says, shared_prefix, size, system, text, user, words, work
 
 BUDGET = 8_000
 HANDFUL = 10
@@ -235,7 +221,7 @@ async def test_tasks_that_ask_while_handlers_run_get_one_compaction_and_the_same
         await leave.wait()
 
     hooks.register(PRE_COMPACT, held, 0, name="held")
-    manager = await feed(new_manager(hooks=hooks), session(200))
+    manager = await feed(new_manager(hooks=hooks), work(80))
     asking = [asyncio.create_task(ask(manager, LARGE)) for _ in range(6)]
     await entered.wait()
     await asyncio.sleep(0.05)
