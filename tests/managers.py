@@ -18,8 +18,6 @@ from tests.places import Place
 
 
 class Watch(Strategy):
-    """Notes the goals it is given."""
-
     name = "watch"
 
     def __init__(self) -> None:
@@ -31,8 +29,6 @@ class Watch(Strategy):
 
 
 class Does(Strategy):
-    """What a function makes of a draft."""
-
     def __init__(self, work: Callable[[Draft], Any], name: str = "does") -> None:
         self.name, self._work = name, work
 
@@ -129,5 +125,4 @@ async def ask(manager: ContextManager, budget: int | None = None, provider: Any 
 
 
 def marks(manager: ContextManager) -> list[str]:
-    """Marks of the history, in order."""
     return [entry.mark for entry in manager.snapshot()]

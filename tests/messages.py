@@ -63,12 +63,10 @@ def rounds(number: int, *, start: int = 0, output: int = 400) -> list[Message]:
 
 
 def work(number: int, *, task: str = "Do the work.", output: int = 400) -> list[Message]:
-    """A task and tool rounds that follow it."""
     return [{"role": "user", "content": task}, *rounds(number, output=output)]
 
 
 def session(messages: int, seed: int = 1) -> list[Message]:
-    """A coding session."""
     return list(coding_session(messages, seed))
 
 

@@ -44,7 +44,6 @@ def table(name: str) -> list[list[str]]:
 
 
 def documented(name: str) -> dict[str, str]:
-    """Type of each key of a table."""
     found = {row[0].strip("`"): row[1] for row in table(name) if not row[0].startswith("*")}
     return (documented(POST_COMPACT) | found) if name == COMPACTION else found
 

@@ -52,7 +52,6 @@ class Writer:
         self._retry_after = retry_after
 
     def get_info(self) -> Any:
-        """Return the provider's description for the kernel."""
         from amplifier_core.models import ProviderInfo
 
         return ProviderInfo(
@@ -62,7 +61,6 @@ class Writer:
         )
 
     async def list_models(self) -> list[Any]:
-        """Return the only model."""
         from amplifier_core.models import ModelInfo, Pricing
 
         prices = self._pricing
@@ -77,7 +75,6 @@ class Writer:
         ]
 
     async def complete(self, request: Any, **options: Any) -> Any:
-        """Answer a `ChatRequest`: a request for a summary in this writer's way."""
         question = asked(request)
         assert question is not None, "a writer of summaries was asked for something else"
         self.asked.append(request)

@@ -67,8 +67,6 @@ class Listed(ContextStore):
 
 
 class ContextStoreContract:
-    """The contract of every context store."""
-
     @pytest.fixture
     @abstractmethod
     def context(self) -> ContextStore:

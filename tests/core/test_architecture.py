@@ -57,7 +57,6 @@ def sources(folder: Path) -> Iterator[Path]:
 
 @cache
 def parsed(path: Path) -> ast.Module:
-    """The syntax tree of a file."""
     return ast.parse(path.read_text())
 
 
@@ -250,7 +249,6 @@ def kept(node: ast.ClassDef) -> set[str]:
 
 
 def with_bases(name: str, classes: dict[str, list[ast.ClassDef]]) -> set[str]:
-    """Return what instances of a class keep, with what they inherit from other classes of these."""
     found = set[str]()
     for node in classes.get(name, ()):
         bases = (ast.unparse(base).split("[")[0].split(".")[-1] for base in node.bases)

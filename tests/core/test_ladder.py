@@ -173,7 +173,6 @@ WORDS = " ".join(f"word{number:04d}" for number in range(2_000))
 
 
 def why(*messages: Message) -> dict[str, str]:
-    """Reasons by mark."""
     marked, _ = mark_protected(segments(*messages), Protection(pin_tokens=10_000))
     return {segment.mark: segment.protected_because for segment in marked if segment.protected_because}
 

@@ -19,7 +19,6 @@ from tests.loops import abandoned
 
 
 async def let_tasks_run() -> None:
-    """Let every task that can go on do so."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -50,7 +50,6 @@ FORMER = {
 
 
 def as_version_1(saved: Any) -> Any:
-    """Rename the keys of a saved state."""
     if isinstance(saved, list):
         return [as_version_1(one) for one in saved]
     if not isinstance(saved, dict):

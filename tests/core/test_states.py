@@ -27,7 +27,6 @@ PLAN = "1. Read the parser.\n2. Fix the tokens.\n3. Run the tests."
 
 
 def writes(id: str, name: str = "todo_write", text: Any = None, **arguments: Any) -> Message:
-    """An assistant message with one call of a tool."""
     function = {"name": name, "arguments": json.dumps(arguments or {"todos": ITEMS})}
     return {"role": "assistant", "content": text, "tool_calls": [{"id": id, "type": "function", "function": function}]}
 

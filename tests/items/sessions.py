@@ -37,5 +37,4 @@ async def asked(manager: ContextManager | None = None) -> ContextManager:
 
 
 def lists(messages: Iterable[Message]) -> list[str]:
-    """The messages that list the pool and the queue."""
     return [str(message["content"]) for message in messages if "pool, by id:" in str(message["content"])]

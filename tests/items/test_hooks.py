@@ -12,8 +12,6 @@ ITEM = ContextItem("x", "d", "i")
 
 
 def noting(name: str, calls: Any = None) -> Any:
-    """An async function of this name, which notes it in a list."""
-
     async def noted(*arguments: Any) -> None:
         calls.append(name)
 

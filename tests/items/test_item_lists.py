@@ -18,7 +18,6 @@ async def with_report(manager: ContextManager | None = None) -> ContextManager:
 
 
 async def answered(manager: ContextManager, budget: int | None = None) -> list[Message]:
-    """The view of a request that is answered."""
     view = await ask(manager, budget)
     await feed(manager, [ANSWER])
     return view

@@ -14,8 +14,6 @@ pytestmark = pytest.mark.kernel
 
 @dataclass
 class Report:
-    """A payload that is no JSON."""
-
     text: str
 
 

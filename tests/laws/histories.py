@@ -54,7 +54,6 @@ SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, TEXTS)
 
 
 def json_of(texts: st.SearchStrategy[str]) -> st.SearchStrategy[Any]:
-    """Any value of JSON, with texts of this kind."""
     scalars = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, texts)
     keys = st.text(max_size=6)
     return st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3))
@@ -85,7 +84,6 @@ NAMED = st.sampled_from(["anna", None, "Dr. No", " ", "x" * 90]).map(lambda name
 
 
 def text_blocks(texts: st.SearchStrategy[str] = TEXTS) -> st.SearchStrategy[Message]:
-    """Text blocks, empty ones too."""
     return texts.map(block)
 
 
@@ -225,5 +223,4 @@ def thoughtless(view: list[Message]) -> list[Message]:
 
 
 def flat(steps: list[Step]) -> list[Message]:
-    """The messages of a conversation, in order."""
     return [message for step in steps for message in step]

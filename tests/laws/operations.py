@@ -372,5 +372,4 @@ def _is_spoken(entry: Entry) -> bool:
 
 
 def run(driver: Driver, session: tuple[list[Message], list[Operation]]) -> None:
-    """Run one session to its end."""
     asyncio.run(driver.run(*session))

@@ -24,7 +24,6 @@ HERE = f"manager/{Path(__file__).name}"
 
 
 def line_of(text: str) -> int:
-    """Number of the first line of this file that holds a text."""
     source = Path(__file__).read_text(encoding="utf-8").split("\n")
     return next(number for number, line in enumerate(source, 1) if text in line)
 
@@ -47,7 +46,6 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 async def compacted_often(manager: ContextManager) -> None:
-    """Compact several times."""
     await feed(manager, work(60, task=f"Use {SECRET}."))
     for number in range(4):
         checked(await manager.get_messages_for_request(BUDGET))

@@ -96,8 +96,6 @@ def round_and_round(files: int, times: int) -> list[int]:
 
 
 class Session:
-    """A session, and the warnings of it."""
-
     def __init__(self) -> None:
         self.hooks = HookRegistry()
         self.context, self.recorder = watched(self.hooks, max_tokens=3 * BUDGET)

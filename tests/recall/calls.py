@@ -14,19 +14,16 @@ def capabilities_beside(manager: ContextManager) -> dict[str, Any]:
 
 
 def tool_of(manager: ContextManager, **config: Any) -> ContextRecallTool:
-    """Return the tool as it is mounted beside this manager."""
     return ContextRecallTool(capabilities_beside(manager).get, RecallConfig.model_validate(config))
 
 
 async def recalled(tool: ContextRecallTool, operation: str, /, **arguments: Any) -> str:
-    """Return what a call that succeeds prints."""
     result = await tool.execute({"operation": operation, **arguments})
     assert result.success, result.output
     return str(result.output)
 
 
 async def refused(tool: ContextRecallTool, operation: str, /, **arguments: Any) -> str:
-    """Return what a call that fails prints."""
     result = await tool.execute({"operation": operation, **arguments})
     assert not result.success, result.output
     return str(result.output)

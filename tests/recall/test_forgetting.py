@@ -13,7 +13,6 @@ from tests.recall.calls import recall_round, recalled, tool_of
 
 
 def fetched(output: str) -> list[Message]:
-    """A round of another tool."""
     return [call("c", name="fetch"), result("c", output)]
 
 

@@ -17,8 +17,6 @@ LINES = [*(f"order {number}: accepted at gate A{number % 9}" for number in range
 
 
 class Dump:
-    """A tool with one huge output."""
-
     name = "dump"
     description = "Returns the log."
     input_schema = {"type": "object", "properties": {}}  # noqa: RUF012 - what the kernel reads

@@ -16,8 +16,6 @@ from tests.recall.calls import recall_round, recalled, refused, tool_of
 
 
 class Mute:
-    """An object that cannot be written as text."""
-
     def __str__(self) -> str:
         raise ConnectionError("not connected")
 

@@ -67,7 +67,6 @@ class HeldBack(Provider):
 
 
 def reply(text: str, finish_reason: str = "stop") -> ChatResponse:
-    """A response with a text."""
     usage = Usage(input_tokens=900, output_tokens=90, total_tokens=990)
     return ChatResponse(content=[TextBlock(text=text)], finish_reason=finish_reason, usage=usage)
 
@@ -119,7 +118,6 @@ async def until_asked(manager: Any, provider: HeldBack, messages: list[Message])
 
 
 async def wait_for_summaries(manager: Any) -> None:
-    """Let the background task end."""
     await manager.writer.wait(30)
     await asyncio.sleep(0)
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.kernel
 
 
 async def kept(place: Place) -> Any:
-    """A session that was summarised, still open."""
     manager = opened(place, Provider(good))
     views = await drive(manager, SESSION)
     assert WORDS in text(views[-1])

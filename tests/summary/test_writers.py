@@ -76,7 +76,6 @@ async def course(writer: Writer | None, *, messages: int = 60, **config: Any) ->
 
 @pytest.fixture(scope="module")
 def digest() -> Course:
-    """The same session with the digest alone."""
     return asyncio.run(course(None))
 
 
