@@ -66,31 +66,22 @@ def module_name(package: str, path: Path) -> str:
 
 
 @cache
-def imported(package: str, path: Path, *, typing_too: bool = False) -> frozenset[str]:
-    """Return the modules that a file imports, by full name; with `typing_too` also under `if TYPE_CHECKING`."""
+def imported(package: str, path: Path) -> frozenset[str]:
+    """Return the modules that a file imports, by full name: when it is loaded, when it is used, or for its types."""
     here = module_name(package, path).split(".")
     parent = here if path.name == "__init__.py" else here[:-1]
     found: set[str] = set()
-
-    def walk(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test) and not typing_too:
-                for other in child.orelse:
-                    walk(other)
-            elif isinstance(child, ast.Import):
-                found.update(alias.name for alias in child.names)
-            elif isinstance(child, ast.ImportFrom):
-                base = parent[: len(parent) - child.level + 1] if child.level else []
-                source = ".".join([*base, child.module] if child.module else base)
-                if child.module:  # `from . import x` names the package only because x is defined in it
-                    found.add(source)
-                if child.level or source.split(".")[0] in PACKAGES:
-                    names = (f"{source}.{alias.name}" for alias in child.names)
-                    found.update(name for name in names if name in MODULES)
-            else:
-                walk(child)
-
-    walk(parsed(path))
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = parent[: len(parent) - node.level + 1] if node.level else []
+            source = ".".join([*base, node.module] if node.module else base)
+            if node.module:  # `from . import x` names the package only because x is defined in it
+                found.add(source)
+            if node.level or source.split(".")[0] in PACKAGES:
+                names = (f"{source}.{alias.name}" for alias in node.names)
+                found.update(name for name in names if name in MODULES)
     return frozenset(found)
 
 
@@ -109,10 +100,9 @@ def place(name: str) -> str:
 
 
 def inner(name: str) -> set[str]:
-    """Return the modules of core that one of them imports: when it is loaded, when it is used, or for its types."""
-    found = {one for one in imported(CORE, CORE_MODULES[name], typing_too=True) if one in CORE_MODULES}
+    """Return the modules of core that one of them imports."""
     # `from .strategies.base import x` names the package too, only because it is on the way.
-    return {one for one in found if one not in (CORE, name)}
+    return {one for one in imported(CORE, CORE_MODULES[name]) if one in CORE_MODULES and one not in (CORE, name)}
 
 
 def test_every_module_has_its_place_in_a_layer() -> None:
@@ -133,7 +123,7 @@ def test_no_import_closes_a_circle() -> None:
     """In no package, not even a lazy one."""
     graph: dict[str, set[str]] = {}
     for name, (package, path) in MODULES.items():
-        found = imported(package, path, typing_too=True)
+        found = imported(package, path)
         graph[name] = {one for one in found if one in MODULES and one != name and not name.startswith(f"{one}.")}
     TopologicalSorter(graph).prepare()  # raises an error that names the modules of a circle
 
