@@ -6,7 +6,12 @@ await coordinator.mount("providers", writer, name=writer.name)
 
 import asyncio
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
+
+from amplifier_core import llm_errors
+from amplifier_core.message_models import ChatResponse, Usage
+from amplifier_core.models import Pricing
 
 from amplifier_context_testing.summaries import Asked, asked, extracted
 
@@ -52,27 +57,13 @@ class Writer:
         self._retry_after = retry_after
 
     def get_info(self) -> Any:
-        from amplifier_core.models import ProviderInfo
-
-        return ProviderInfo(
-            id=self.name,
-            display_name="Scripted summaries (no model)",
-            defaults={"model": f"writer-{self.kind}", "context_window": 200_000, "max_output_tokens": 8_192},
-        )
+        defaults = {"model": f"writer-{self.kind}", "context_window": 200_000, "max_output_tokens": 8_192}
+        return SimpleNamespace(capabilities=[], defaults=defaults)
 
     async def list_models(self) -> list[Any]:
-        from amplifier_core.models import ModelInfo, Pricing
-
         prices = self._pricing
-        return [
-            ModelInfo(
-                id=f"writer-{self.kind}",
-                display_name=f"writer-{self.kind}",
-                context_window=200_000,
-                max_output_tokens=8_192,
-                pricing=prices and Pricing(input_per_million=prices[0], output_per_million=prices[1]),
-            )
-        ]
+        pricing = prices and Pricing(input_per_million=prices[0], output_per_million=prices[1])
+        return [SimpleNamespace(id=f"writer-{self.kind}", context_window=200_000, pricing=pricing)]
 
     async def complete(self, request: Any, **options: Any) -> Any:
         question = asked(request)
@@ -116,8 +107,6 @@ class Writer:
         return response_of(text if isinstance(text, str) else text(question), finish=finish, calls=calls)
 
     def _error(self, name: str) -> Exception:
-        from amplifier_core import llm_errors
-
         about: Json = {"provider": self.name, "model": f"writer-{self.kind}"}
         if self._retry_after is not None:
             about["retry_after"] = self._retry_after
@@ -126,8 +115,6 @@ class Writer:
 
 def response_of(text: str, *, finish: str = "stop", calls: list[Json] | None = None) -> Any:
     """Return a `ChatResponse` with a text; a token for each four characters."""
-    from amplifier_core.message_models import ChatResponse, Usage
-
     blocks = [{"type": "text", "text": text}] if text else []
     written = len(text) // 4
     return ChatResponse.model_validate(
