@@ -12,7 +12,7 @@ from amplifier_context_core import ContextManager, approx_token_counter
 from amplifier_context_core.transcript.matching_lines import MAX_EXCERPT, excerpts, words_of
 from amplifier_context_core.transcript.query import fold
 from amplifier_context_recall.lacking import name_sources
-from amplifier_context_recall.recall_pages import lines_of, page_of, source_of, text_lines
+from amplifier_context_recall.recall_pages import lines_of, page_of, source_of
 from amplifier_context_recall.recall_tool import USED_UP
 from amplifier_context_testing import checked
 from tests.managers import feed
@@ -58,37 +58,26 @@ async def test_recalls_bring_about_at_most_one_compaction_more_than_answers_in_o
 TEXTS = st.text(st.sampled_from("ab </_quotedp\n.😀"), max_size=60) | st.integers(900, 3_000).map(
     lambda size: "x" * size
 )
-MESSAGES = st.lists(TEXTS.map(user), max_size=5)
-
-
-@given(MESSAGES, st.integers(0, 30), st.none() | st.integers(1, 20), st.integers(40, 600))
-def test_a_page_is_within_its_tokens_and_says_how_much_is_left(
-    messages: list[dict[str, Any]], offset: int, limit: int | None, tokens: int
-) -> None:
-    sources = [source_of(f"m{number}", message) for number, message in enumerate(messages, 1)]
-    page = page_of(sources, "recalled", offset=offset, limit=limit, tokens=tokens, counter=approx_token_counter)
-    assert page.shown == 0 or approx_token_counter(page.text) <= tokens
-    assert limit is None or page.shown <= limit
-    assert page.shown + page.left_out == max(0, text_lines(sources) - offset)
-    assert page.text.count("</quoted_output>") == 1
-
-
 GIANT = st.text(st.sampled_from("ab \n\u4f60😀</_quotedp"), max_size=200) | st.integers(900, 3_000).map(
     lambda size: "x7" * size
 )
 
 
-@given(st.lists(GIANT, min_size=1, max_size=3), st.integers(45, 90))
-def test_pages_one_after_another_are_the_whole_text_however_small_they_are(texts: list[str], tokens: int) -> None:
+@given(st.lists(GIANT, max_size=5), st.integers(45, 90) | st.integers(45, 600), st.none() | st.integers(1, 20))
+def test_pages_one_after_another_are_the_whole_text_each_within_its_bounds_and_says_how_much_is_left(
+    texts: list[str], tokens: int, limit: int | None
+) -> None:
     sources = [source_of(f"m{number}", user(text)) for number, text in enumerate(texts, 1)]
     lines = [line for source in sources for line in source.lines]
     offset = column = 0
     read = [""] * len(lines)
     while offset < len(lines):
         page = page_of(
-            sources, "all", offset=offset, column=column, limit=None, tokens=tokens, counter=approx_token_counter
+            sources, "all", offset=offset, column=column, limit=limit, tokens=tokens, counter=approx_token_counter
         )
-        assert page.shown
+        assert 0 < page.shown <= (limit or len(lines))
+        assert page.shown + page.left_out == len(lines) - offset
+        assert page.text.count("</quoted_output>") == 1
         assert approx_token_counter(page.text) <= tokens
         for number in range(offset, offset + page.shown):
             end = page.cut_at if page.cut_at and number == offset + page.shown - 1 else None
