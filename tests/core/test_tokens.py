@@ -59,15 +59,6 @@ def test_a_host_that_makes_errors_of_warnings_meanwhile_gets_exact_counts_and_ke
     assert done.stdout.split() == ["True", "error"]
 
 
-def test_texts_too_long_for_one_go_are_counted_in_pieces() -> None:
-    """bpe-openai refuses inputs of a million characters or 200k tokens; a piece never comes near that."""
-    for text in ("word " * 60_000, "\n" * 250_000):
-        asked: list[str] = []
-        tokens.VocabularyTokenCounter(lambda piece, asked=asked: asked.append(piece) or 1, "fake")(text)
-        assert "".join(asked) == text
-        assert max(map(len, asked)) <= 40_000
-
-
 def without_vocabulary(monkeypatch: pytest.MonkeyPatch, get_encoding: Any) -> None:
     """Of tiktoken nothing was loaded, and bpe-openai is not installed."""
     monkeypatch.setattr(tokens, "_loaded", {})

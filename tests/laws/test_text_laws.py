@@ -78,6 +78,8 @@ def test_the_heuristic_is_the_bytes_over_the_ratio_rounded_up(one: str, other: s
 
 
 @given(st.text(alphabet="ab \n", min_size=0, max_size=200), st.integers(1, 500))
+@example("word ", 60_000)
+@example("\n", 250_000)
 def test_counting_in_pieces_leaves_no_character_out_and_counts_none_twice(text: str, times: int) -> None:
     seen: list[str] = []
 
@@ -88,6 +90,7 @@ def test_counting_in_pieces_leaves_no_character_out_and_counts_none_twice(text: 
     whole = text * times
     assert VocabularyTokenCounter(count, "fake")(whole) == len(whole)
     assert "".join(seen) == whole
+    assert max(map(len, seen), default=0) <= 40_000, "bpe-openai refuses a million characters, or 200,000 tokens"
 
 
 @given(conversations())
