@@ -1,10 +1,9 @@
-"""Shared by the tests of compat: blocks and messages, also generated, settings of hypothesis, and a model."""
+"""Shared by the tests of compat: blocks and messages, also generated, and a model."""
 
 import base64
 from collections.abc import Iterable
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from amplifier_context_core.compat import (
@@ -24,14 +23,6 @@ from ..laws.histories import ARGUMENTS, IDS, JSON, TEXTS
 PNG = bytes.fromhex("89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55")
 
 ENCODED_PNG = base64.b64encode(PNG).decode()
-
-law = settings(
-    suppress_health_check=[
-        HealthCheck.too_slow,
-        HealthCheck.data_too_large,
-        HealthCheck.function_scoped_fixture,  # a store serves all examples; each has a session of its own
-    ]
-)
 
 EXTRA = st.dictionaries(st.sampled_from(["cache_control", "visibility", "x"]), JSON, max_size=2)
 MEDIA_TYPES = st.sampled_from(["image/jpeg", "image/png", "image/gif", "image/webp"])

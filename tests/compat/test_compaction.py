@@ -14,21 +14,14 @@ from amplifier_context_core import ConfigError, PluginError
 from amplifier_context_core.compat import ImageBlock, Message, OtherBlock, TextBlock, ToolResultBlock, compact_context
 from amplifier_context_core.messages.parsing import is_human
 from amplifier_context_core.messages.tokens import approx_token_counter
-from amplifier_context_core.rendering.rounds import Round, rounds_of
+from amplifier_context_core.rendering.rounds import Round
 from amplifier_context_testing.replay.provider import ReplayProvider
-from tests.core.drafts import transcript
+from tests.core.drafts import rounds_after_instructions
 
 from ..laws.histories import TEXTS, conversations, flat
-from .samples import PNG, Scribe, answers, calls, dicts, law, of, talk, user
+from .samples import PNG, Scribe, answers, calls, dicts, of, talk, user
 
 LEFT_OUT = r"\n\[left out here, for want of room: \d+ messages\]\n"
-
-
-def bodies(messages: list[dict[str, Any]]) -> list[Round]:
-    """Return the rounds after the leading instructions."""
-    entries = list(transcript(messages).snapshot())
-    leading = next((n for n, entry in enumerate(entries) if entry.role not in ("system", "developer")), len(entries))
-    return rounds_of(entries[leading:])
 
 
 def is_old(round_: Round, recent: int) -> bool:
@@ -44,7 +37,6 @@ async def test_a_summary_is_summarised_with_what_came_after_it_but_not_alone() -
     assert len(again) == 5
 
 
-@law
 @given(conversations(), st.integers(0, 12), st.integers(0, 25))
 async def test_rounds_order_and_words_stay(steps: list[Any], keep_recent: int, max_messages: int) -> None:
     before = [{**raw, "place": place} for place, raw in enumerate(flat(steps))]
@@ -52,7 +44,7 @@ async def test_rounds_order_and_words_stay(steps: list[Any], keep_recent: int, m
     compacted = await compact_context(context, Scribe(), max_messages=max_messages, keep_recent=keep_recent)
     assert dicts(await context.get_history()) == before
     recent = len(before) - keep_recent
-    rounds = bodies(before)
+    rounds = rounds_after_instructions(before)
     if compacted is None:
         assert len(before) <= max_messages or not any(is_old(round_, recent) for round_ in rounds)
         return
@@ -116,7 +108,6 @@ def quoted_lines(prompt: str) -> list[str]:
     ],
     ids=["spoken", "returned", "called", "in an unknown block"],
 )
-@law
 @given(texts=st.lists(st.one_of(TEXTS, st.text(min_size=1, max_size=30)), max_size=6))
 async def test_nothing_said_is_outside_its_quotation(made: Callable[[str], Message], texts: list[str]) -> None:
     scribe = Scribe()

@@ -21,7 +21,7 @@ from amplifier_context_core.messages.parsing import parse_message
 from tests.messages import SIGNED
 
 from ..laws.histories import conversations, flat
-from .samples import ENCODED_PNG, MESSAGES, PNG, law
+from .samples import ENCODED_PNG, MESSAGES, PNG
 
 DATA_URL = f"data:image/png;base64,{ENCODED_PNG}"
 
@@ -30,7 +30,6 @@ def picture(data: str = ENCODED_PNG, media_type: str = "image/png") -> dict[str,
     return {"type": "image", "source": {"type": "base64", "media_type": media_type, "data": data}}
 
 
-@law
 @given(conversations())
 def test_every_dict_survives_a_round_trip_and_rewritten_it_makes_and_answers_the_same_calls(steps: list[Any]) -> None:
     for raw in flat(steps):
@@ -46,7 +45,6 @@ def test_every_dict_survives_a_round_trip_and_rewritten_it_makes_and_answers_the
                 assert after.human <= before.human, "nothing becomes a human's that was not"
 
 
-@law
 @given(MESSAGES)
 def test_every_typed_message_survives_a_round_trip_and_a_change_is_in_its_dict(message: Message) -> None:
     wire, info = parse_message(message.to_dict())

@@ -5,7 +5,7 @@ from typing import Any
 
 from amplifier_context_core.compaction.checkpoint import DigestEntry, Draft, Segment, segment_of
 from amplifier_context_core.compaction.digest import digest_round
-from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.parsing import SYSTEM_ROLES, parse_message
 from amplifier_context_core.messages.tokens import approx_token_counter, count_message_tokens
 from amplifier_context_core.rendering.renderer import RenderedMessage, RenderedRound, Renderer
 from amplifier_context_core.rendering.rounds import Round, rounds_of
@@ -25,6 +25,13 @@ def transcript(messages: Iterable[Message], session_id: str = "s") -> Transcript
 
 def rounds(*messages: Message) -> list[Round]:
     return rounds_of(transcript(messages).snapshot())
+
+
+def rounds_after_instructions(messages: Iterable[Message]) -> list[Round]:
+    """The rounds without leading instructions; an entry's seq is the place of its message, from 1."""
+    entries = list(transcript(messages).snapshot())
+    leading = next((place for place, entry in enumerate(entries) if entry.role not in SYSTEM_ROLES), len(entries))
+    return rounds_of(entries[leading:])
 
 
 def segments(*messages: Message) -> list[Segment]:

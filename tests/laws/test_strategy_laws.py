@@ -13,10 +13,9 @@ from amplifier_context_core.compaction.strategies.base import draft_of
 from amplifier_context_core.compaction.strategies.folding import CondenseChapters, DropChapters, FoldRounds
 from amplifier_context_core.compaction.strategies.outputs import ClearToolOutputs, ClipToolOutputs, TruncateToolOutputs
 from amplifier_context_core.compaction.strategies.windows import FitContextWindow, KeepImportant, TrimRounds
-from amplifier_context_core.messages.parsing import SYSTEM_ROLES, blocks_of, is_human, parse_message
+from amplifier_context_core.messages.parsing import blocks_of, is_human, parse_message
 from amplifier_context_core.messages.tokens import count_tokens
-from amplifier_context_core.rendering.rounds import Round, rounds_of
-from tests.core.drafts import transcript
+from tests.core.drafts import rounds_after_instructions
 from tests.messages import block, call, result, says, user
 
 from .histories import ORDERLY_STEPS, Message, conversations, flat
@@ -38,16 +37,9 @@ EVERY: st.SearchStrategy[Strategy] = st.one_of(
 )
 
 
-def rounds(messages: list[Message]) -> list[Round]:
-    """The rounds after the leading instructions; an entry's seq is the place of its message in the list."""
-    entries = list(transcript(messages).snapshot())
-    leading = next((i for i, entry in enumerate(entries) if entry.role not in SYSTEM_ROLES), len(entries))
-    return rounds_of(entries[leading:])
-
-
 def must_stay(messages: list[Message]) -> list[Message]:
     """Leading instructions, the round of the task, pinned rounds."""
-    found = rounds(messages)
+    found = rounds_after_instructions(messages)
     kept = [round_ for round_ in found if round_.is_pinned]
     task = next((round_ for round_ in found if round_.is_human), None)
     places = {entry.seq - 1 for round_ in [*kept, *([task] if task else [])] for entry in round_.entries}
@@ -109,7 +101,10 @@ def test_prompt_task_and_pins_stay_verbatim_nothing_grows_and_what_was_given_is_
         assert words(done) == words(messages)
     if isinstance(strategy, (TrimRounds, FitContextWindow, KeepImportant)):  # rounds are kept whole or not at all
         kept = {id(message) for message in done}
-        assert all(len({id(messages[one.seq - 1]) in kept for one in each.entries}) == 1 for each in rounds(messages))
+        assert all(
+            len({id(messages[one.seq - 1]) in kept for one in each.entries}) == 1
+            for each in rounds_after_instructions(messages)
+        )
 
 
 @given(conversations(ORDERLY_STEPS), EVERY)
