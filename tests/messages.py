@@ -26,11 +26,10 @@ def says(content: Any = "Done.", **more: Any) -> Message:
     return {"role": "assistant", "content": content, **more}
 
 
-def call(*ids: str, name: str = "read", path: str = "src/a.py", **more: Any) -> Message:
-    """An assistant message with calls, as OpenAI spells them."""
-    listed = [
-        {"id": id, "type": "function", "function": {"name": name, "arguments": f'{{"path": "{path}"}}'}} for id in ids
-    ]
+def call(*ids: str, name: str = "read", path: str = "src/a.py", arguments: Any = None, **more: Any) -> Message:
+    """An assistant message with calls, as OpenAI spells them; of a path, or with these arguments."""
+    given = f'{{"path": "{path}"}}' if arguments is None else json.dumps(arguments)
+    listed = [{"id": id, "type": "function", "function": {"name": name, "arguments": given}} for id in ids]
     return {"role": "assistant", "content": None, "tool_calls": listed, **more}
 
 
@@ -42,8 +41,26 @@ def system(content: Any = "Be careful.", **more: Any) -> Message:
     return {"role": "system", "content": content, **more}
 
 
+def carrier(
+    text: str, vendor: str = "anthropic", model: str = "claude-opus-5", signature: str = "c2ln", **more: Any
+) -> Message:
+    """A message that carries a compaction which a provider made, as its module stores it."""
+    block = {"type": "compaction", "content": text, "signature": signature}
+    sealed = {"output": [{"type": "compaction", "encrypted_content": text}]}
+    state = {"version": 1, "model": model, **(sealed if vendor == "openai" else {"block": block})}
+    marks = {"ephemeral": True, "persisted": True, "source": "context-managed", f"{vendor}:compaction": state}
+    return user("Native compacted conversation.", metadata={**marks, **more})
+
+
 def block(text: str) -> Message:
     return {"type": "text", "text": text}
+
+
+def nested(levels: int, inner: Any) -> Any:
+    """A value within so many lists."""
+    for _ in range(levels):
+        inner = [inner]
+    return inner
 
 
 def words(name: str, tokens: int) -> str:

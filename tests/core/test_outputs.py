@@ -17,7 +17,7 @@ from amplifier_context_core.rendering.rounds import rounds_of
 from amplifier_context_core.rendering.summaries import Summaries
 from tests.core.drafts import GIANT, fixes, transcript, valid
 from tests.managers import ask, feed, new_manager
-from tests.messages import Message, call, result, size, user, work
+from tests.messages import Message, call, nested, result, size, user, work
 from tests.threads import longest_wait_beside
 
 
@@ -108,10 +108,7 @@ def test_a_record_keeps_its_keys() -> None:
     assert shown.endswith("], insurance: null, paid: true}")
     assert table([FLIGHTS[:2], FLIGHTS[2:4], FLIGHTS[4:6]]).count("flight_number") == 1, "lists of lists share a head"
     assert "(B,[{kg: 7}])" in table([{"code": "A", "bags": []}, {"code": "B", "bags": [{"kg": 7}]}] * 8)
-    deep: Any = "end"
-    for _ in range(60):
-        deep = [deep]
-    assert '"end"' in to_compact_text(deep), "too deep for a table"
+    assert '"end"' in to_compact_text(nested(60, "end")), "too deep for a table"
     tables: list[Any] = []
     for _ in range(30):
         tables = [{"number": 1, "inner": tables}, {"number": 2, "inner": []}]

@@ -23,7 +23,7 @@ from amplifier_context_core.messages.parsing import (
 )
 from amplifier_context_core.messages.reminders import is_of_a_program
 from amplifier_context_core.messages.tokens import count_message_tokens
-from tests.messages import IMAGE, Message, block, result, says, system, user
+from tests.messages import IMAGE, block, carrier, nested, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
@@ -79,9 +79,7 @@ def test_bad_input_is_refused_by_the_field_at_fault_and_not_quoted(message: Any,
 
 
 def test_nesting_is_read_to_a_hundred_levels_and_refused_beyond() -> None:
-    deep: Any = "x"
-    for _ in range(99):
-        deep = [deep]
+    deep = nested(99, "x")
     parse_message(user("x", deep=deep))
     endless = user("x")
     endless["self"] = endless
@@ -170,20 +168,15 @@ def test_another_content_has_another_hash() -> None:
 
 
 # -- carriers of a provider's own compaction ---------------------------------------------------------------------------
-def carrier(vendor: str, state: Any) -> Message:
-    return user("Native compacted conversation.", metadata={"ephemeral": True, f"{vendor}:compaction": state})
-
-
 def test_a_carrier_is_counted_by_what_is_in_it_and_read_where_it_is_not_sealed_by_the_model_that_made_it() -> None:
-    block = {"type": "compaction", "content": "We fixed the loader. " * 99, "signature": "c2ln"}
-    anthropic = carrier("anthropic", {"version": 1, "model": "claude-opus-5", "block": block})
+    said = "We fixed the loader. " * 99
+    anthropic, openai, odd = carrier(said), carrier("x" * 4_000, "openai", "gpt-5.6"), carrier("", "openai")
     person = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Fix the loader."}]}
-    sealed = {"type": "compaction", "encrypted_content": "x" * 4_000}
-    openai = carrier("openai", {"version": 1, "model": "gpt-5.6", "output": [person, sealed]})
-    odd = carrier("openai", 7)
+    openai["metadata"]["openai:compaction"]["output"].insert(0, person)
+    odd["metadata"]["openai:compaction"] = 7
     assert count_message_tokens(odd) == count_message_tokens(user(odd["content"]))
     assert all(count_message_tokens(one) > count_message_tokens(odd) + 400 for one in (anthropic, openai))
-    assert [carried_text(one) for one in (anthropic, openai, odd)] == [block["content"], "Fix the loader.", ""]
+    assert [carried_text(one) for one in (anthropic, openai, odd)] == [said, "Fix the loader.", ""]
     assert carried_items(odd) == []
     assert can_read(anthropic, "Anthropic-2", "claude-opus-5")
     assert can_read(openai, "openai", "gpt-5.6")

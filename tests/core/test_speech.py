@@ -1,7 +1,6 @@
 """What people and agents wrote: what it is worth, what condensing keeps of it, and that rules stay word for word."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -171,9 +170,7 @@ def test_an_edit_names_its_file_as_long_as_its_line_stays() -> None:
     path, edits = "src/orders/ledger_book.py", list[Message]()
     for n in range(30):
         texts = {"path": path, "old_string": f"total_{n} = 0", "new_string": f"balance_{n} = load_balance_{n}()"}
-        edit = call(f"c{n}", name="edit_file")
-        edit["tool_calls"][0]["function"]["arguments"] = json.dumps(texts)
-        edits += [edit, result(f"c{n}", FILE)]
+        edits += [call(f"c{n}", name="edit_file", arguments=texts), result(f"c{n}", FILE)]
     made = digests(*edits)
     for share in (0.4, 0.7, 0.7):
         made = kept(made, share)
@@ -185,8 +182,7 @@ def test_an_edit_names_its_file_as_long_as_its_line_stays() -> None:
 
 def test_a_long_path_leaves_room_for_what_an_edit_brought() -> None:
     texts = {"path": "/srv/" + "warehouse/" * 8 + "book.py", "old_string": "total = 0", "new_string": "balance = 7"}
-    edit = call("e", name="edit_file")
-    edit["tool_calls"][0]["function"]["arguments"] = json.dumps(texts)
+    edit = call("e", name="edit_file", arguments=texts)
     assert " + balance = 7" in text_of(kept(digests(*reads(9), edit, result("e", FILE)), 0.5))
 
 

@@ -27,8 +27,7 @@ PLAN = "1. Read the parser.\n2. Fix the tokens.\n3. Run the tests."
 
 
 def writes(id: str, name: str = "todo_write", text: Any = None, **arguments: Any) -> Message:
-    function = {"name": name, "arguments": json.dumps(arguments or {"todos": ITEMS})}
-    return {"role": "assistant", "content": text, "tool_calls": [{"id": id, "type": "function", "function": function}]}
+    return call(id, name=name, arguments=arguments or {"todos": ITEMS}, content=text)
 
 
 def test_a_call_with_arguments_of_megabytes_writes_no_state_and_is_not_parsed() -> None:

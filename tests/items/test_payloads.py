@@ -11,7 +11,7 @@ from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from tests.items.sessions import opened
 from tests.managers import ask, feed, new_manager
-from tests.messages import says, user
+from tests.messages import nested, says, user
 
 SECRET = "the password is hunter2"
 
@@ -25,14 +25,7 @@ class Unsure:
     __repr__ = __bool__ = __str__  # type: ignore[assignment]
 
 
-def nested(levels: int) -> list[Any]:
-    inner: list[Any] = []
-    for _ in range(levels):
-        inner = [inner]
-    return inner
-
-
-UNREADABLE = pytest.mark.parametrize("payload", [nested(3_000), Unsure(), 10**5_000], ids=type)
+UNREADABLE = pytest.mark.parametrize("payload", [nested(3_000, []), Unsure(), 10**5_000], ids=type)
 
 
 def on_disk(folder: Path) -> bytes:
@@ -105,8 +98,8 @@ async def test_a_text_is_found_in_a_payload_however_python_writes_it(shape: Any)
         assert (len(manager.pool), len(manager.queue)) == (0, 1)
 
 
-NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, [Note("x")], {1: 2}, set[int](), nested(100)]
-JSON = [{"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, [], "", 0, nested(99)]
+NO_JSON = [math.nan, {"loss": math.nan, "best": -math.inf}, [Note("x")], {1: 2}, set[int](), nested(100, [])]
+JSON = [{"\ud800": 1}, [{"a": {"b\udc00": [2**70]}}], 2**70, [], "", 0, nested(99, [])]
 
 
 async def test_a_payload_is_saved_as_it_is_if_it_is_wholly_json_else_as_its_text(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.sent_view import SentView
 from tests.manager.measured import state_of
+from tests.messages import system
 
 from .histories import ANY_STEPS, WORDS, Message, conversations, flat
 from .managers import counting, new_manager, tokens_of, valid
@@ -264,6 +265,15 @@ class Driver:
         await self._the_view_is_the_last_one()
         assert await self.manager.get_messages() == messages
         return False
+
+    async def _explain(self, _: object) -> None:
+        await self.manager.explain()
+
+    async def _hook(self, _: object) -> None:
+        await self.manager.add_message(system(f"Notice {len(self.manager.snapshot())}.", metadata={"source": "hook"}))
+
+    async def _model(self, name: str) -> None:
+        self.model = name  # that is asked, where a session has several
 
     # -- laws -------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request
 from tests.managers import feed
-from tests.messages import result, says, system, user
+from tests.messages import carrier, result, says, user
 
 from .managers import counting
 from .operations import Driver, Message, Operation
@@ -29,7 +29,7 @@ MODELS = {
     "gemini": ("gemini", "gemini-2.5-pro"),
 }
 EXAMPLES = settings().max_examples  # see tests/conftest.py
-LABEL = "Native compacted conversation (originals remain in the transcript)."
+LABEL = carrier("")["content"]
 OTHERS = ["resume", "child", "compact", "hook", "pin", "late", "explain", "retain"]
 TURNS = st.tuples(st.just("turn"), st.tuples(st.integers(0, 3), st.integers(1, 50)))
 MAKERS = st.sampled_from(["anthropic", "other anthropic", "openai"])
@@ -87,22 +87,9 @@ class Session(Driver):
     async def _carrier(self, argument: tuple[str, int]) -> None:
         model, size = argument
         provider, name = MODELS[model]
-        text = f"compaction {len(self.carriers)};" + " word" * size
-        state: dict[str, Any] = {"version": 1, "model": name}
-        if provider == "openai":
-            state["output"] = [{"type": "compaction", "encrypted_content": text}]
-        else:
-            state["block"] = {"type": "compaction", "content": text, "signature": "c2ln"}
-        marks = {"ephemeral": True, "persisted": True, "source": "context-managed", f"{provider}:compaction": state}
-        message = user(LABEL, metadata=marks)
+        message = carrier(f"compaction {len(self.carriers)};" + " word" * size, provider, name)
         await self.manager.add_message(message)
         self.carriers.append((self.count, model, message))
-
-    async def _model(self, model: str) -> None:
-        self.model = model
-
-    async def _hook(self, number: int) -> None:
-        await self.manager.add_message(system(f"Notice {number}.", metadata={"source": "hook"}))
 
     async def _pin(self, place: int) -> None:
         await self.manager.load()
@@ -131,9 +118,6 @@ class Session(Driver):
         assert [message["content"] for message in view].count(wanted) == 1
         readable = [message for _, maker, message in self.carriers if maker == self.model]
         assert not readable or next(message for message in view if message["role"] != "system") == readable[-1]
-
-    async def _explain(self, _: Any) -> None:
-        await self.manager.explain()
 
     async def _child(self, _: Any) -> None:
         """It begins with its parent's history, as hosts make it."""

@@ -17,7 +17,7 @@ from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing import check_request
 from tests.core.drafts import rounds, transcript
 from tests.managers import feed
-from tests.messages import block, call, result, says, user
+from tests.messages import block, call, nested, result, says, user
 
 from .histories import UNSAFE_IDS, Message, callings, conversations, flat, json_of, results, thoughtless
 from .managers import new_manager
@@ -169,9 +169,7 @@ VALUES = json_of(st.text(max_size=8))
 TEXTS = VALUES.map(json.dumps) | st.sampled_from(["", " ", "{", '{"a": ', "[1]", "null", "NaN", '"\\ud83d"', "1e999"])
 GIVEN = st.one_of(VALUES, TEXTS)
 HUGE = [{"row": number, "text": "x" * 400} for number in range(500)]
-NESTED: Any = []
-for _ in range(60):
-    NESTED = [NESTED]
+NESTED = nested(60, [])
 
 BLOCK_SHAPES = ("tool_use", "tool_call")
 LIST_SHAPES = ("function", "arguments", "input", "named")

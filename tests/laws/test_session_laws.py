@@ -29,7 +29,7 @@ from amplifier_context_testing.checks.thinking_checker import (
     seals_of,
 )
 from tests.managers import ToolHost
-from tests.messages import block, says, system, user
+from tests.messages import block, says, user
 from tests.messages import call as openai_call
 from tests.places import Place, parameters
 
@@ -280,15 +280,6 @@ class Thinker(Driver):
 
     async def _budget(self, which: int) -> None:
         self.budget = which
-
-    async def _model(self, which: str) -> None:
-        self.model = which
-
-    async def _explain(self, _: None) -> None:
-        await self.manager.explain()
-
-    async def _hook(self, _: None) -> None:
-        await self.manager.add_message(system(f"Notice {self.count}.", metadata={"source": "hook"}))
 
 
 def _read(messages: list[Message]) -> list[Message]:

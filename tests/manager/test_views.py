@@ -9,7 +9,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_core.messages.usage import Response, Usage
 from tests.managers import ToolHost, ask, feed, new_manager
-from tests.messages import SIGNED, Message, block, digest, rounds, says, size, system, text, user, work
+from tests.messages import SIGNED, Message, block, carrier, digest, rounds, says, size, system, text, user, work
 
 BUDGET = 4_000
 
@@ -284,16 +284,10 @@ async def test_after_a_request_without_an_answer_the_next_one_is_answered(fails:
 READER = SimpleNamespace(name="anthropic", default_model="claude-opus-5")
 
 
-def carrier() -> Message:
-    block = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
-    state = {"version": 1, "model": "claude-opus-5", "block": block}
-    marks = {"ephemeral": True, "persisted": True, "source": "context-managed", "anthropic:compaction": state}
-    return {"role": "user", "content": "Native compacted conversation.", "metadata": marks}
-
-
-async def test_without_originals_another_model_gets_the_words_in_it() -> None:
-    manager = await feed(new_manager(), [carrier(), user("Go on.")])
+async def test_without_originals_of_a_carrier_another_model_gets_the_words_in_it() -> None:
+    carried = carrier("We read ten files.")
+    manager = await feed(new_manager(), [carried, user("Go on.")])
     view = await manager.get_messages_for_request(3_000, FREE)
     assert "We read ten files." in view[0]["content"]
     assert "anthropic:compaction" not in view[0]["metadata"]
-    assert (await manager.get_messages_for_request(3_000, READER))[0] == carrier()
+    assert (await manager.get_messages_for_request(3_000, READER))[0] == carried

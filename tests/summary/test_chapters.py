@@ -14,6 +14,7 @@ from amplifier_context_core.view.candidate import carrier_of
 from amplifier_context_summary.chapters import with_text
 from amplifier_context_summary.native import sent_tokens, with_carrier, without_carriers
 from amplifier_context_summary.text import SECTIONS, Line, Text
+from tests.messages import carrier
 
 _WORDS = ("parser", "release", "vendor", "lint", "folder", "module", "index", "notes")
 _CHANCE = random.Random(1)  # a phrase is one draw: to draw each word of thousands takes most of the time
@@ -68,9 +69,7 @@ def test_a_text_takes_no_room_from_peoples_words(given_: list[Segment], lines: l
     assert [one.shown for one in with_text(new, upto, Text(), counter)] == [one.shown for one in given_]
 
 
-BLOCK = {"type": "compaction", "content": "We read ten files.", "signature": "c2ln"}
-METADATA = {"anthropic:compaction": {"version": 1, "model": "claude", "block": BLOCK}}
-CARRIER = {"role": "user", "content": "label", "metadata": METADATA}
+CARRIER = carrier("We read ten files.")
 
 
 def chapter(first: int, last: int) -> Segment:
@@ -111,6 +110,6 @@ def test_a_carrier_is_beside_the_last_chapter_it_covers(view: tuple[Segment, ...
 def test_without_it_a_view_is_as_it_was(view: tuple[Segment, ...]) -> None:
     made = with_carrier(view, CARRIER, view[-1].last, counter)
     assert without_carriers(made) == view
-    carrier = carrier_of(made[-1])
-    assert (carrier.message, carrier.seq) == (CARRIER, -view[-1].last)
-    assert sent_tokens(made) == carrier.tokens
+    carried = carrier_of(made[-1])
+    assert (carried.message, carried.seq) == (CARRIER, -view[-1].last)
+    assert sent_tokens(made) == carried.tokens

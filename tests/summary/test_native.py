@@ -10,7 +10,7 @@ import pytest
 from amplifier_core import ChatRequest, ChatResponse
 
 from amplifier_context_core.view import shared_cache
-from tests.messages import bare, digest, text
+from tests.messages import bare, carrier, digest, text
 from tests.places import Place
 from tests.summary.scripted import SESSION, Message, Provider, drive, good, opened, summary_manager, view_of
 
@@ -24,11 +24,8 @@ def carriers(view: list[Message]) -> list[Message]:
     return [message for message in view if METADATA in (message.get("metadata") or {})]
 
 
-def carrier(model: str = "wire-1", *, text: str = ANSWER, **more: Any) -> Message:
-    block = {"type": "compaction", "content": text, "signature": signed(model, text)}
-    marks = {"ephemeral": True, "persisted": True, "source": "context-managed"}
-    state = {"version": 1, "model": model, "block": block}
-    return {"role": "user", "content": "Native compacted conversation.", "metadata": {**marks, METADATA: state, **more}}
+def made(model: str = "wire-1", text: str = ANSWER, **more: Any) -> Message:
+    return carrier(text, model=model, signature=signed(model, text), **more)
 
 
 def signed(model: str, text: str) -> str:
@@ -67,7 +64,7 @@ class NativeProvider:
         if isinstance(self._odd, Exception):
             raise self._odd
         usage = {"input_tokens": 1_000, "output_tokens": len(ANSWER) // 4}
-        return self._odd or {"kind": "native", "message": carrier(self._model), "usage": usage}
+        return self._odd or {"kind": "native", "message": made(self._model), "usage": usage}
 
     async def complete(self, request: ChatRequest, **options: Any) -> ChatResponse:
         raise AssertionError("a model was asked for a text")
@@ -119,11 +116,11 @@ async def test_the_carrier_is_first_alone_and_byte_for_byte_and_the_next_one_is_
 @pytest.mark.parametrize(
     "result",
     [
-        {"kind": "text", "message": carrier()},
-        {"kind": "native", "message": {**carrier(), "role": "robot"}},
-        {"kind": "native", "message": carrier("another model")},
-        {"kind": "native", "message": carrier(accepted=False)},
-        {"kind": "native", "message": carrier(text="word " * 20_000)},
+        {"kind": "text", "message": made()},
+        {"kind": "native", "message": {**made(), "role": "robot"}},
+        {"kind": "native", "message": made("another model")},
+        {"kind": "native", "message": made(accepted=False)},
+        {"kind": "native", "message": made(text="word " * 20_000)},
         ValueError("as the test asked for"),
     ],
 )
