@@ -48,7 +48,10 @@ def test_each_of_parallel_calls_is_listed_and_of_json_the_values_are_kept_before
     assert line.text.count("ORDER-") > 2 * line.text.count("some_long_key_")
 
 
-def test_an_edit_that_is_cut_begins_where_it_differs() -> None:
+def test_of_an_edit_it_shows_what_changed_also_where_it_is_cut() -> None:
+    (line,) = digests(edit("    value = 0", "    value = sum(items)"), result("a", "done"))
+    assert "+ value = sum(items) - value = 0" in line.text
+    assert "read(source)" not in line.text.partition(";")[0]
     common = "result = store.load_everything_of_the_warehouse_that_has_all_its_depots("
     (line,) = digests(edit(f"{common} depot_7, shelf_3)", f"{common} depot_8, shelf_4)"), result("a"), share=0.1)
     assert line.text.startswith("m1 Edit file_path=a.go + … depot_8, shelf_4) - … depot_7, shelf_3)")
@@ -270,12 +273,6 @@ def test_why_a_person_refused_a_call_is_kept_and_states_no_rule() -> None:
         assert "refusal" not in entry.text
 
 
-def test_of_an_edit_it_shows_what_changed() -> None:
-    (line,) = digests(edit("    value = 0", "    value = sum(items)"), result("a", "done"))
-    assert "+ value = sum(items) - value = 0" in line.text
-    assert "read(source)" not in line.text.partition(";")[0]
-
-
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -411,22 +408,16 @@ def test_a_chapter_of_many_long_paths_takes_linear_time() -> None:
 
 
 # -- identifiers -------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("src/loader/cache_core.py", "module.submodule", "call_9f31", "ORDER-7731", "anna.kim@example.com"),
-        *("https://example.com/a/b", "parseHeader", "#12345", "3f786850e387550fdab836ed7e6dc881de23001b"),
-    ],
-)
-def test_names_are_found_as_they_are_spelled(name: str) -> None:
-    assert identifiers(f"then look at {name} and go on") == [name.strip("#")]
+NAMES = [
+    *("src/loader/cache_core.py", "module.submodule", "call_9f31", "ORDER-7731", "anna.kim@example.com", "parseHeader"),
+    *("https://example.com/a/b", "#12345", "3f786850e387550fdab836ed7e6dc881de23001b"),
+]
+PROSE = ["The quick brown fox jumps over the lazy dog", "well-known", "e.g. or", "a/b", "</a-tag>"]
 
 
-@pytest.mark.parametrize(
-    "prose", ["The quick brown fox jumps over the lazy dog", "well-known", "e.g. or", "a/b", "</a-tag>"]
-)
-def test_prose_is_no_name(prose: str) -> None:
-    assert identifiers(prose) == []
+@pytest.mark.parametrize("text", [*NAMES, *PROSE])
+def test_names_are_found_as_they_are_spelled_and_prose_is_none(text: str) -> None:
+    assert identifiers(f"then look at {text} and go on") == ([text.strip("#")] if text in NAMES else [])
 
 
 def test_who_reads_a_name_has_read_its_parts() -> None:
