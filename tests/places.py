@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import psycopg
 import pytest
-import redis
-from psycopg import sql
 
 from amplifier_context_core.stores import Durability, MemoryStore, Store, open_store
 
@@ -34,12 +31,17 @@ _used: set[str] = set()
 
 
 def clean_up() -> None:
-    """Take what the tests of this process left on servers away."""
+    """Take what the tests of this process left on servers away. `make check` needs no client, and imports none."""
     if "postgresql" in _used:
+        import psycopg
+        from psycopg import sql
+
         with psycopg.connect(server("postgresql"), autocommit=True) as connection:
             connection.execute("SET lock_timeout = '60s'")  # an error, not a hang, if a test left a transaction open
             connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(OURS)))
     if "redis" in _used:
+        import redis
+
         with redis.Redis.from_url(server("redis")) as client:
             for key in client.scan_iter(f"*{OURS}*", count=1_000):
                 client.unlink(key)
