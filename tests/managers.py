@@ -124,5 +124,10 @@ async def ask(manager: ContextManager, budget: int | None = None, provider: Any 
     return view
 
 
+def valid(view: list[Message]) -> list[Message]:
+    """Return a view that every provider takes, if it holds anything but instructions: else there is nothing to send."""
+    return checked(view) if any(message["role"] not in ("system", "developer") for message in view) else view
+
+
 def marks(manager: ContextManager) -> list[str]:
     return [entry.mark for entry in manager.snapshot()]

@@ -23,10 +23,11 @@ from amplifier_context_core.stores import Store
 from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.sent_view import SentView
 from tests.manager.measured import state_of
+from tests.managers import valid
 from tests.messages import system
 
 from .histories import ANY_STEPS, WORDS, Message, conversations, flat
-from .managers import counting, new_manager, tokens_of, valid
+from .managers import counting, new_manager, tokens_of
 
 CLIPPED = (" characters cut", " left out for want of room")  # what a clipped text has in place of the rest
 

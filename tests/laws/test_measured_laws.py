@@ -18,11 +18,12 @@ from amplifier_context_core.view.session_state import dump
 from amplifier_context_summary.config import load_summary_config
 from amplifier_context_summary.manager import SummaryManager
 from tests.manager.measured import state_of
+from tests.managers import valid
 from tests.messages import call, result, user, work
 from tests.writers import Writer
 
 from .histories import ANY_STEPS, Message, conversations, flat
-from .managers import counting, valid
+from .managers import counting
 from .operations import Driver, Operation
 
 BUDGET = 900  # tokens; small, so that a few steps call for a compaction

@@ -22,9 +22,10 @@ from amplifier_context_core.economics.trigger import (
 from amplifier_context_core.messages.timestamps import seconds_of
 from amplifier_context_core.messages.usage import Usage
 from amplifier_context_testing import EventRecorder
+from tests.managers import valid
 
 from .histories import Message, Step, conversations, flat
-from .managers import new_manager, valid
+from .managers import new_manager
 
 KEY = ("anthropic", "model")
 TOKENS = st.integers(0, 2_000_000)

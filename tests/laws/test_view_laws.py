@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from amplifier_context_core import ContextManager, PinRefused, count_tokens
 from amplifier_context_core.messages.parsing import blocks_of, calls_of, result_text, results_of, text_of
 from amplifier_context_testing import checked
-from tests.managers import feed
+from tests.managers import feed, valid
 from tests.messages import IMAGE, bare, block, result, says, system, user, words
 
 from .histories import ORDERLY_STEPS, WORDS, Message, Step, conversations, flat, rounds, thoughtless
-from .managers import counting, new_manager, tokens_of, valid
+from .managers import counting, new_manager, tokens_of
 from .operations import clips_needlessly
 
 BUDGETS = st.integers(60, 4_000)

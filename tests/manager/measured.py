@@ -6,7 +6,7 @@ from typing import Any
 from amplifier_context_core import ContextManager
 from amplifier_context_core.view.resume import collect_state
 from amplifier_context_core.view.session_state import dump
-from amplifier_context_testing import checked
+from tests.managers import valid
 from tests.messages import Message, size
 
 BUDGET = 4_000
@@ -25,10 +25,16 @@ class Counting:
     """
 
     def __init__(
-        self, *, ratio: float = 1.3, overhead: int = OVERHEAD, limit: int = 100_000, unavailable: Sequence[int] = ()
+        self,
+        *,
+        ratio: float = 1.3,
+        overhead: int = OVERHEAD,
+        reserve: int = RESERVE,
+        limit: int = 100_000,
+        unavailable: Sequence[int] = (),
     ) -> None:
         self.views: list[list[Message]] = []
-        self.ratio, self.overhead = ratio, overhead
+        self.ratio, self.overhead, self.reserve = ratio, overhead, reserve
         self.limit = limit
         self.unavailable = frozenset(unavailable)
         self.fails: BaseException | None = None
@@ -37,7 +43,7 @@ class Counting:
         return self.overhead + int(self.ratio * size(view))
 
     async def __call__(self, view: list[Message]) -> dict[str, Any]:
-        checked(view)
+        valid(view)
         self.views.append(view)
         if self.fails is not None:
             raise self.fails
@@ -45,7 +51,7 @@ class Counting:
         if len(self.views) not in self.unavailable:
             count = self.tokens(view)
             decision = {
-                "estimated_input_tokens": count + RESERVE,
+                "estimated_input_tokens": count + self.reserve,
                 "input_limit_tokens": self.limit,
                 "measurement": {"kind": "provider_count", "source": "test", "input_tokens": count},
             }
