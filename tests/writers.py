@@ -116,15 +116,8 @@ class Writer:
 def response_of(text: str, *, finish: str = "stop", calls: list[Json] | None = None) -> Any:
     """Return a `ChatResponse` with a text; a token for each four characters."""
     blocks = [{"type": "text", "text": text}] if text else []
-    written = len(text) // 4
-    return ChatResponse.model_validate(
-        {
-            "content": blocks,
-            "tool_calls": calls,
-            "finish_reason": finish,
-            "usage": Usage(input_tokens=1_000, output_tokens=written, total_tokens=1_000 + written),
-        }
-    )
+    usage = Usage(input_tokens=1_000, output_tokens=len(text) // 4, total_tokens=1_000 + len(text) // 4)
+    return ChatResponse(content=blocks, tool_calls=calls, finish_reason=finish, usage=usage)
 
 
 def _oversized(question: Asked) -> str:

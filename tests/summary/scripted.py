@@ -7,8 +7,7 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
-from amplifier_core import ChatRequest, ChatResponse, Usage
-from amplifier_core.message_models import TextBlock
+from amplifier_core import ChatRequest, ChatResponse
 
 from amplifier_context_core.stores import Store
 from amplifier_context_summary.config import load_summary_config
@@ -16,6 +15,7 @@ from amplifier_context_summary.manager import SummaryManager
 from amplifier_context_testing import checked
 from tests.messages import work
 from tests.places import Place
+from tests.writers import response_of
 
 Message = dict[str, Any]
 Script = Callable[[ChatRequest, int], "str | ChatResponse | Awaitable[str | ChatResponse]"]
@@ -41,7 +41,7 @@ class Provider:
         answer = self._script(request, len(self.requests))
         if not isinstance(answer, (str, ChatResponse)):
             answer = await answer
-        return answer if isinstance(answer, ChatResponse) else reply(answer)
+        return answer if isinstance(answer, ChatResponse) else response_of(answer)
 
     def text(self, number: int = -1) -> str:
         """Text of the user's message of a request."""
@@ -64,11 +64,6 @@ class HeldBack(Provider):
             with suppress(*([asyncio.CancelledError] if self._ignores_cancelling else [])):
                 await self.release.wait()
         return good(request, number) if self._held is None else self._held
-
-
-def reply(text: str, finish_reason: str = "stop") -> ChatResponse:
-    usage = Usage(input_tokens=900, output_tokens=90, total_tokens=990)
-    return ChatResponse(content=[TextBlock(text=text)], finish_reason=finish_reason, usage=usage)
 
 
 def good(request: ChatRequest, number: int) -> str:

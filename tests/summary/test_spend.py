@@ -13,8 +13,8 @@ from amplifier_context_core.stores import MemoryStore
 from amplifier_context_summary.config import SummaryConfig, load_summary_config
 from amplifier_context_summary.limits import Limits, Prices, prices_of
 from tests.messages import rounds, work
-from tests.summary.scripted import HeldBack, Provider, drive, good, reply, summary_manager, until_asked, view_of
-from tests.writers import ERRORS, Writer
+from tests.summary.scripted import HeldBack, Provider, drive, good, summary_manager, until_asked, view_of
+from tests.writers import ERRORS, Writer, response_of
 
 pytestmark = pytest.mark.kernel
 SESSION = work(90, output=900)
@@ -34,7 +34,7 @@ IMPLAUSIBLE = (
 
 def reporting(usage: object) -> Provider:
     """A provider that reports the same usage for each answer, whatever it is."""
-    return Provider(lambda request, number: reply(good(request, number)).model_copy(update={"usage": usage}))
+    return Provider(lambda request, number: response_of(good(request, number)).model_copy(update={"usage": usage}))
 
 
 async def spent(provider: Any, messages: list[Any] = SESSION, **config: Any) -> Any:
