@@ -5,7 +5,7 @@ A session with recalls is compared with the same session in which each recall wa
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from amplifier_context_core import ContextManager, approx_token_counter
@@ -64,6 +64,8 @@ GIANT = st.text(st.sampled_from("ab \n\u4f60😀</_quotedp"), max_size=200) | st
 
 
 @given(st.lists(GIANT, max_size=5), st.integers(45, 90) | st.integers(45, 600), st.none() | st.integers(1, 20))
+@example(["a\n" * 40], 400, 3)
+@example([("</quoted_output>" * 4 + "\n") * 40], 200, None)  # escaped they cost more
 def test_pages_one_after_another_are_the_whole_text_each_within_its_bounds_and_says_how_much_is_left(
     texts: list[str], tokens: int, limit: int | None
 ) -> None:
