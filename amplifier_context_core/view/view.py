@@ -164,9 +164,12 @@ class View:
         """
         if seq in self.tail or self.shows(seq):
             return
-        # Search only what the checkpoint covers: a late result after it is in the view already.
-        covered = history[history.leading_count : history.leading_count + self.tail.start]
-        round_ = rounds_with((seq,), covered).get(seq)
+        held = (one.round for one in self.head if one.round and any(entry.seq == seq for entry in one.round.entries))
+        round_ = next(held, None)
+        if round_ is None:  # in a chapter
+            # Search only what the checkpoint covers: a late result after it is in the view already.
+            covered = history[history.leading_count : history.leading_count + self.tail.start]
+            round_ = rounds_with((seq,), covered).get(seq)
         if round_ is None:
             return
         (fresh,) = await self.verbatim((round_,))

@@ -61,6 +61,18 @@ async def test_a_view_that_served_a_smaller_budget_too_serves_it_after_a_kill(pl
     await killed.store.close()
 
 
+async def test_a_message_that_was_clipped_before_a_resume_is_whole_where_a_request_has_room(place: Place) -> None:
+    words = "the newest words of a person " * 800
+    async with opened(place, max_tokens=20_000) as manager:
+        await feed(manager, [system("Be brief."), *turns(60), user(words)])
+        assert words not in (await ask(manager, 6_000))[-1]["content"]
+    shared_cache.clear()
+    async with opened(place, max_tokens=20_000) as manager:
+        assert words not in (await ask(manager, 6_000))[-1]["content"]
+        assert (await ask(manager, 7_400))[-1]["content"] == words
+        assert manager.snapshot().gap
+
+
 async def test_only_the_newest_entries_are_in_memory_until_all_are_asked_for(place: Place) -> None:
     async with opened(place) as manager:
         await compacted(manager)
