@@ -11,11 +11,13 @@ folded here, however long its originals are.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 from ..messages.parsing import text_of
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import Renderer
-from ..rendering.rounds import Round, rounds_of
+from ..rendering.rounds import Round, RoundList
 from ..rendering.sendable import is_left_out
 from ..transcript.entry import Entry
 from ..transcript.transcript import Snapshot
@@ -24,6 +26,7 @@ from .digest import chapter_of, digest_round
 
 _REACH = 8  # budgets of history before the newest entry that a first compaction looks at round by round
 _LISTED = 500  # rounds of people that chapters list, the newest; more would not survive the first condensing
+_AT_ONCE = 2_000  # rounds that are held until those that no chapter shows are let go
 _LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default of `FoldRounds`
 
 
@@ -59,36 +62,77 @@ def _least_shown(entry: Entry, renderer: Renderer) -> int:
     return min(entry.tokens, results * renderer.output_limit, within_bytes)
 
 
-def fold_distant(
-    history: Snapshot, body: int, end: int, pins: Collection[int], renderer: Renderer, counter: TokenCounter
-) -> list[Segment]:
-    """Return the entries from index `body` to `end` as chapters around the rounds that must stay.
+class _Part(NamedTuple):
+    """A round, or neighbouring rounds that are only counted."""
+
+    first: int  # lowest seq
+    last: int
+    turn: str  # turn id of the entry with the lowest seq
+    tokens: int  # in the history
+    rounds: int = 1
+    round: Round | None = None
+    stays: bool = False
+    is_of_person: bool = False
+
+    @classmethod
+    def of(cls, round_: Round, *, stays: bool) -> _Part:
+        lowest = min(round_.entries, key=lambda entry: entry.seq)
+        is_of_person = any(entry.human and not is_left_out(entry.message) for entry in round_.entries)
+        return cls(lowest.seq, round_.last, lowest.turn_id, round_.tokens, 1, round_, stays, is_of_person)
+
+    @classmethod
+    def over(cls, parts: Sequence[_Part]) -> _Part:
+        lowest, last = min(parts, key=lambda part: part.first), max(part.last for part in parts)
+        tokens, rounds = sum(part.tokens for part in parts), sum(part.rounds for part in parts)
+        return cls(lowest.first, last, lowest.turn, tokens, rounds)
+
+
+class DistantHistory:
+    """Distant history as far as its chapters show it. It takes little memory, however long it is.
 
     The first and the newest round of a person stay, pinned rounds, rounds that carry loaded tools or a provider's own
-    compaction, and rounds with a result from after the latter.
+    compaction, and rounds with a result from after the latter. Of the others, the newest of people are listed, and all
+    are counted. A result that comes after its call was given up may count as a round of its own.
     """
-    rounds = rounds_of(history[body:end])
-    people = [number for number, round_ in enumerate(rounds) if any(map(_is_of_person, round_.entries))]
-    carriers = [round_.first for round_ in rounds if round_.is_native_context]
-    kept = [number for number, round_ in enumerate(rounds) if _stays(round_, pins, carriers)]
-    listed = {number: rounds[number] for number in people[-_LISTED:]}
-    segments: list[Segment] = []
-    start = 0
-    for number in (*sorted({*kept, *people[:1], *people[-1:]}), len(rounds)):
-        if number > start:
-            spoken = [round_ for place, round_ in listed.items() if start <= place < number]
-            segments.append(_chapter(rounds[start:number], spoken, history, counter))
-        if number < len(rounds):
-            for entry in rounds[number].entries:
-                renderer.register_calls(entry)
-            rendered = renderer.render(rounds[number])
-            segments.append(segment_of(rounds[number], rendered.messages, rendered.fixes))
-        start = number + 1
-    return segments
+
+    def __init__(self, pins: Collection[int]) -> None:
+        self.pins = pins
+        self._parts: list[_Part] = []
+        self._rounds = RoundList()  # of the entries after the parts
+
+    def extend(self, entries: Collection[Entry]) -> None:
+        for entry in entries:
+            if len(self._rounds) >= _AT_ONCE and not entry.answered_ids and self._rounds.closed == len(self._rounds):
+                self._count_rounds()
+            self._rounds.add(entry)
+
+    def segments(self, renderer: Renderer, counter: TokenCounter) -> list[Segment]:
+        """Return chapters around the rounds that stay."""
+        self._count_rounds()
+        shown = _whole(self._parts, people=1)
+        segments: list[Segment] = []
+        for is_shown, neighbours in groupby(self._parts, key=lambda part: part.first in shown):
+            parts = list(neighbours)
+            rounds = [part.round for part in parts if part.round]
+            segments += [_verbatim(one, renderer) for one in rounds] if is_shown else [_chapter(parts, rounds, counter)]
+        return segments
+
+    def _count_rounds(self) -> None:
+        """Let go of the rounds that no chapter will show."""
+        rounds = self._rounds.rounds
+        carriers = [round_.first for round_ in rounds if round_.is_native_context]
+        found = [*self._parts, *(_Part.of(one, stays=_stays(one, self.pins, carriers)) for one in rounds)]
+        whole = _whole(found, people=_LISTED)
+        self._parts, self._rounds = [], RoundList()
+        for is_whole, neighbours in groupby(found, key=lambda part: part.first in whole):
+            parts = list(neighbours)
+            self._parts += parts if is_whole else [_Part.over(parts)]
 
 
-def _is_of_person(entry: Entry) -> bool:
-    return entry.human and not is_left_out(entry.message)
+def _whole(parts: Sequence[_Part], people: int) -> set[int]:
+    """Return the lowest seqs of the rounds that stay, and of the first and the newest rounds of people."""
+    spoken = [part.first for part in parts if part.is_of_person]
+    return {part.first for part in parts if part.stays} | {*spoken[:1], *spoken[-people:]}
 
 
 def _stays(round_: Round, pins: Collection[int], carriers: Collection[int]) -> bool:
@@ -98,13 +142,17 @@ def _stays(round_: Round, pins: Collection[int], carriers: Collection[int]) -> b
     return is_pinned or is_state or (is_parted and round_.has_result_after(carriers))
 
 
-def _chapter(replaced: Sequence[Round], spoken: Sequence[Round], history: Snapshot, counter: TokenCounter) -> Segment:
-    span = min(round_.first for round_ in replaced), max(round_.last for round_ in replaced)
-    tokens = sum(round_.tokens for round_ in replaced)
-    known: set[str] = set()
-    entries = [digest_round(round_, known, counter, share=_LINE_SHARE) for round_ in spoken]
-    left_out = len(replaced) - len(entries)
-    chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=tokens, span=span)
-    first = history.find(span[0])
-    turn = first.turn_id if first else ""
-    return Segment(*span, turn, (shown,), shown.tokens, tokens, "folded", "distant", None, chapter)
+def _verbatim(round_: Round, renderer: Renderer) -> Segment:
+    for entry in round_.entries:
+        renderer.register_calls(entry)
+    rendered = renderer.render(round_)
+    return segment_of(round_, rendered.messages, rendered.fixes)
+
+
+def _chapter(parts: Sequence[_Part], listed: Sequence[Round], counter: TokenCounter) -> Segment:
+    whole, known = _Part.over(parts), set[str]()
+    span = whole.first, whole.last
+    entries = [digest_round(round_, known, counter, share=_LINE_SHARE) for round_ in listed]
+    left_out = whole.rounds - len(entries)
+    chapter, shown = chapter_of(entries, counter, left_out=left_out, original_tokens=whole.tokens, span=span)
+    return Segment(*span, whole.turn, (shown,), shown.tokens, whole.tokens, "folded", "distant", None, chapter)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from ..compaction.checkpoint import Checkpoint, Segment, segment_of
 from ..compaction.digest import with_round
-from ..compaction.distant import distant_end, fold_distant
+from ..compaction.distant import DistantHistory, distant_end
 from ..compaction.recalled import RecalledSize, recalled_size
 from ..economics.trigger import CompactionBackoff
 from ..futures import YIELD_EVERY, in_thread, in_thread_if
@@ -85,7 +85,9 @@ class View:
         renderer, are_many = self._renderer, len(history) - leading > YIELD_EVERY
         end = await in_thread_if(are_many, distant_end, history, leading, self.budget, renderer)
         if end > leading:
-            self._distant = await in_thread(fold_distant, history, leading, end, self.keep, renderer, self.counter)
+            distant = DistantHistory(self.keep)
+            await in_thread(distant.extend, history[leading:end])
+            self._distant = await in_thread(distant.segments, renderer, self.counter)
             self.tail = ViewTail(renderer, end - leading)
             self._messages = None
 

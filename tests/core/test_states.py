@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from amplifier_context_core.compaction.checkpoint import Segment
-from amplifier_context_core.compaction.distant import fold_distant
+from amplifier_context_core.compaction.distant import DistantHistory
 from amplifier_context_core.compaction.protected import Protection, mark_protected
 from amplifier_context_core.compaction.recalled import ONE_LINE, RecalledSize, recalled_size
 from amplifier_context_core.compaction.states import state_key, states_of, writes_only_states
@@ -114,8 +114,9 @@ def test_of_each_state_the_newest_stays() -> None:
 # -- distant history ---------------------------------------------------------------------------------------------------
 def folded(*messages: Message, pins: tuple[int, ...] = ()) -> list[Segment]:
     """All of these messages as distant history."""
-    history = transcript(messages).snapshot()
-    return fold_distant(history, 0, len(history), pins, Renderer(approx_token_counter, 100), approx_token_counter)
+    distant = DistantHistory(pins)
+    distant.extend(transcript(messages).snapshot())
+    return distant.segments(Renderer(approx_token_counter, 100), approx_token_counter)
 
 
 def work(start: int, stop: int) -> list[Message]:
@@ -176,3 +177,14 @@ def test_a_recalled_text_counts_what_it_has_beyond_a_line_and_other_tools_recall
 
     assert (recalled(ONE_LINE + 500), recalled(ONE_LINE - 6)) == (RecalledSize(1, 500), RecalledSize(1, 0))
     assert recalled(900, "bash") == RecalledSize() == RecalledSize(0, 0)
+
+
+def test_of_a_long_history_all_rounds_are_counted_and_the_newest_words_of_people_are_listed() -> None:
+    spoken = [one for place in range(700) for one in (user(f"rule {place}"), *work(4 * place, 4 * place + 4))]
+    messages = [*spoken, says("a late finding"), user("newest"), says("the end")]
+    segments = folded(*messages)
+    chapters = [segment.chapter for segment in segments if segment.chapter is not None]
+    assert [segment.first for segment in segments if segment.chapter is None] == [1, 6302], "the task, the newest words"
+    assert [entry.first for one in chapters for entry in one.entries] == [9 * place + 1 for place in range(201, 700)]
+    assert sum(one.left_out + len(one.entries) for one in chapters) == 700 * 5 + 3 - 2
+    assert sum(one.original_tokens for one in segments) == sum(one.tokens for one in transcript(messages).snapshot())
