@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
+from amplifier_context_core.compaction.checkpoint import content_digest
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.history.history import History
-from amplifier_context_core.messages.hashing import chain_hash, content_hash
 from amplifier_context_core.messages.parsing import Message
 from amplifier_context_core.transcript.entry import Entry
 
@@ -141,7 +141,4 @@ class Records:
 
 def digest_of(entries: Iterable[Entry]) -> str:
     """Return the hash of entries by seq and content, in hexadecimal."""
-    digest = b""
-    for entry in entries:
-        digest = chain_hash(digest, entry.seq, content_hash(entry.message))
-    return digest.hex()
+    return content_digest(entries).hex()

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Literal, NamedTuple
 
+from ..messages.hashing import chain_hash, content_hash
 from ..messages.parsing import Message
 from ..messages.tokens import TokenCounter
 from ..rendering.renderer import RenderedMessage
@@ -199,6 +200,13 @@ class Segment:
         """
         messages = tuple(shown)
         return replace(self, shown=messages, tokens=sum(m.tokens for m in messages), state=state, rule=rule)
+
+
+def content_digest(entries: Iterable[Entry], before: bytes = b"") -> bytes:
+    """Return the hash of entries by seq and content; `before` is that of the entries before them."""
+    for entry in entries:
+        before = chain_hash(before, entry.seq, content_hash(entry.message))
+    return before
 
 
 def segment_of(round_: Round, shown: Sequence[RenderedMessage], fixes: Sequence[str] = ()) -> Segment:

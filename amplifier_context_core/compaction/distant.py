@@ -11,6 +11,7 @@ folded here, however long its originals are.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from copy import copy
 from itertools import groupby
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ _LINE_SHARE = 0.25  # of a round's tokens that its entry may cost: the default o
 def distant_end(history: Snapshot, body: int, budget: int, renderer: Renderer) -> int:
     """Return the index of the first entry that is not distant; `body`, where leading instructions end, if none is.
 
-    The budget is in tokens; the renderer knows the limits of tool outputs.
+    The budget is in tokens; the renderer knows the limits of tool outputs. Raises `NotLoaded`: it is only in the store.
     """
     enough = _REACH * budget
     seen = 0
@@ -96,15 +97,26 @@ class DistantHistory:
     """
 
     def __init__(self, pins: Collection[int]) -> None:
+        self.length = self.turns = 0  # entries, and turns that begin in them
+        self.digest = b""  # hash of them, as a checkpoint has it; empty if it is not needed
         self.pins = pins
         self._parts: list[_Part] = []
-        self._rounds = RoundList()  # of the entries after the parts
+        self._entries: list[Entry] = []  # those after the parts
+        self._rounds = RoundList()  # of these entries
+
+    def copied(self) -> DistantHistory:
+        made = copy(self)
+        made._entries, made._rounds = [*self._entries], RoundList(self._entries)
+        return made
 
     def extend(self, entries: Collection[Entry]) -> None:
         for entry in entries:
             if len(self._rounds) >= _AT_ONCE and not entry.answered_ids and self._rounds.closed == len(self._rounds):
                 self._count_rounds()
             self._rounds.add(entry)
+            self._entries.append(entry)
+            self.turns += entry.human
+        self.length += len(entries)
 
     def segments(self, renderer: Renderer, counter: TokenCounter) -> list[Segment]:
         """Return chapters around the rounds that stay."""
@@ -123,7 +135,7 @@ class DistantHistory:
         carriers = [round_.first for round_ in rounds if round_.is_native_context]
         found = [*self._parts, *(_Part.of(one, stays=_stays(one, self.pins, carriers)) for one in rounds)]
         whole = _whole(found, people=_LISTED)
-        self._parts, self._rounds = [], RoundList()
+        self._parts, self._entries, self._rounds = [], [], RoundList()
         for is_whole, neighbours in groupby(found, key=lambda part: part.first in whole):
             parts = list(neighbours)
             self._parts += parts if is_whole else [_Part.over(parts)]

@@ -106,6 +106,7 @@ class StoredTranscript:
 
     async def everything(self) -> list[Entry]:
         """Return the entries that edits and interrupts removed, as far as the store keeps them, then the history."""
+        await self.load()
         return [*await self._store.archived(self.session_id), *self.transcript.snapshot()]
 
     async def load(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from ..compaction.checkpoint import Checkpoint
 from ..config import Config
 from ..economics.trigger import CompactionBackoff
+from ..errors import NotLoaded
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..rendering.sendable import is_left_out
@@ -74,14 +75,15 @@ class ViewCache:
 
     def clear(self) -> None:
         self.edits += 1
+        self.factory.beginning = None
         self.views.clear()
         self.by_budget.clear()
 
     def start_over(self, counter: TokenCounter) -> None:
         """Let each view be made from the history when its budget is asked for, as large as it was."""
         former = dict(self.by_budget)
-        fresh = {view: self.factory.view(None, view.budget, view.output_limit, counter) for view in former.values()}
         self.clear()
+        fresh = {view: self.factory.view(None, view.budget, view.output_limit, counter) for view in former.values()}
         for budget, view in former.items():
             self.touch(budget, fresh[view])
 
@@ -105,10 +107,15 @@ class ViewCache:
 
     async def choose(self, request: ViewRequest) -> Plan:
         """Return the plan of a request, neither compacted nor clipped. Nothing that is saved changes."""
+        try:
+            return await self._chosen(request)
+        except NotLoaded:  # by a view that is made from the start of the history
+            await self._history.load()
+            return await self._chosen(request)
+
+    async def _chosen(self, request: ViewRequest) -> Plan:
         budget = request.limits.budget
         eligible = self._eligible(budget)
-        if any(view.tail.end == 0 for view in eligible):
-            await self._history.load()
         # The history may change while this waits: all of it is of one state, and `is_current` compares with that.
         history, interrupted = self._history.snapshot(), self._history.interrupted
         plans: dict[View, Plan] = {}
@@ -123,10 +130,10 @@ class ViewCache:
         if base in plans:
             return plans[base].unless_postponed()
         if base is None or not await self._refresh(base, history, interrupted):  # the history it covered was edited
-            await self._history.load()
             history, interrupted = self._history.snapshot(), self._history.interrupted
             base = await self.factory.of_history(history, interrupted, request)
-            await self._show_newest_human(base, history)  # its checkpoint may be of another session, with newer ones
+            if base.checkpoint:  # of another session, perhaps one with newer ones
+                await self._show_newest_human(base, history)
         return (await self._plan(base, request, history, interrupted)).unless_postponed()
 
     async def _plan(self, view: View, request: ViewRequest, history: Snapshot, interrupted: frozenset[int]) -> Plan:
@@ -134,8 +141,11 @@ class ViewCache:
         return Plan.of(candidate, history, interrupted, revision, self._config)
 
     async def all_current(self, history: Snapshot, interrupted: frozenset[int]) -> list[View]:
-        """Return the views of the session, up to date with this history."""
-        return [view for view in [*self.views] if await self._refresh(view, history, interrupted)]
+        """Return the views of the session, up to date with this history, but for one that shows nothing yet because it
+        needs more of the history than is loaded.
+        """
+        filled = [view for view in self.views if view.tail.end or not history.gap]
+        return [view for view in filled if await self._refresh(view, history, interrupted)]
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""
@@ -170,11 +180,7 @@ class ViewCache:
         return is_same and plan.revision == self.revision(plan.request.limits.budget)
 
     async def _refresh(self, view: View, history: Snapshot, interrupted: frozenset[int]) -> bool:
-        """Bring a view up to date; if its checkpoint is not of this history, drop it and return False. It is False as
-        well for one that needs more of the history than is loaded: it shows nothing yet.
-        """
-        if view.tail.end == 0 and history.gap:
-            return False
+        """Bring a view up to date; if its checkpoint is not of this history, drop it and return False."""
         unchanged = self._history.unchanged_since(view.revision)
         revised = view.revision not in (-1, history.revision)
         if not await view.update(history, unchanged, interrupted):

@@ -192,7 +192,7 @@ class Candidate:
         fitted = [*head, *messages_of(rest.segments)]
         if human is not None and before + rest.tokens > capacity:
             room = capacity - (before - tokens_of(head))
-            spared = pinned_seqs(view.segments(), (*request.required, *view.keep))
+            spared = pinned_seqs(view.segments(), (*request.required, *view.beginning.pins))
             fitted = clip_messages(fitted, room, counter, whole=whole, spared=spared)
         if opening is not None:
             fitted.insert(opening, view.opening)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ..compaction.checkpoint import Checkpoint, Draft, Segment
+from ..compaction.checkpoint import Checkpoint, Draft, Segment, content_digest
 from ..compaction.ladder import LadderResult, apply_alone, run_ladder
 from ..compaction.protected import Protection, protected_tokens
 from ..compaction.re_reads import re_reads
@@ -19,7 +19,6 @@ from ..config import Config
 from ..economics.trigger import back_off
 from ..futures import in_thread
 from ..history.history import History
-from ..messages.hashing import chain_hash, content_hash
 from ..messages.tokens import TokenCounter
 from .candidate import Candidate, ViewDraft, ViewRequest
 from .figures import report_of
@@ -124,12 +123,9 @@ def _checkpoint(
     from the covered entries alone, so that other sessions may use it.
     """
     base, history = job.plan.view.checkpoint, job.plan.history
-    digest = base.digest if base else b""
     leading = history.leading_count
-    for index in range(leading + (base.covered if base else 0), leading + covered):
-        entry = history[index]
-        content = content_hash(entry.message)
-        digest = chain_hash(digest, entry.seq, content)
+    known, digest = job.plan.view.hashed(history)
+    digest = content_digest(history[leading + known : leading + covered], digest)
     return Checkpoint(
         covered,
         base.upto if base and base.covered == covered else history[leading + covered - 1].seq,

@@ -10,12 +10,15 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compaction.checkpoint import content_digest
+from ..compaction.distant import DistantHistory
 from ..errors import StoreError
 from ..futures import in_thread
 from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..stores import Extent, Store
-from ..transcript.transcript import Transcript
+from ..transcript.entry import Entry
+from ..transcript.transcript import Transcript, count_leading
 from .cache import ViewCache
 from .compactor import Compactor
 from .session_state import SessionState, UncompactedViewState, counter_name, dump, load, view_state
@@ -23,6 +26,10 @@ from .session_state import SessionState, UncompactedViewState, counter_name, dum
 log = logging.getLogger(__name__)
 
 _MAX_BEHIND = 5_000  # entries; a checkpoint that covers this many fewer than the newest one is not saved
+_LONG = 40_000  # entries; of a longer history without a checkpoint, only the newest stay in memory
+_NEWEST = 20_000  # entries; a first view looks at eight budgets of them: these are ten million tokens in agents' work
+_BATCH = 10_000  # entries that are read at once
+_LOG_EVERY = 50_000  # entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +65,45 @@ async def resume(
             newest = history.snapshot()[-1].seq
             return Resumed(False, state, problems, any(view.checkpoint.made_at > newest for view in state.views))
         problems = (*problems, problem) if problem else problems
-    entries = await history.read(0, (await store.extent(history.session_id)).length)
-    history.resume(
-        Transcript.resumed(history.session_id, (), entries, length=len(entries), last_seq=extent.last_seq),
-        frozenset(state.interrupted) if state else frozenset(),
-    )
+    await _from_start(store, history, cache, state, extent.last_seq)
     if state and made:
         cache.restore_uncompacted(state, made)
-    log.info("session %s: resumed with all of its %d messages", history.session_id, len(entries))
+    log.info("session %s: resumed from all of its %d messages", history.session_id, len(history.snapshot()))
     return Resumed(False, state, problems)
+
+
+async def _from_start(
+    store: Store, history: History, cache: ViewCache, state: SessionState | None, last_seq: int
+) -> None:
+    """Resume from all entries. Of a long history, the older ones are let go once they are read: a first view shows of
+    them only what `DistantHistory` keeps, and other calls load them when they need them.
+    """
+    session_id, length = history.session_id, (await store.extent(history.session_id)).length
+    first = length - _NEWEST if length > _LONG else 0
+    pins = cache.factory.directions.pins
+    pins.update(state.pins if state else ())
+    head, beginning, has_redacted = list[Entry](), DistantHistory(pins), False
+    for start in range(0, first, _BATCH):
+        batch = await history.read(start, min(start + _BATCH, first))
+        has_redacted = has_redacted or any(entry.is_redacted for entry in batch)
+        if not beginning.length:  # only instructions came before
+            head += batch
+            leading = count_leading(head, len(head))
+            head, batch = head[: leading + 1], head[leading:]
+        await in_thread(beginning.extend, batch)
+        beginning.digest = await in_thread(content_digest, batch, beginning.digest)
+        if (start + _BATCH) % _LOG_EVERY == 0:
+            log.info("session %s: %d of %d messages read", session_id, start + _BATCH, length)
+    tail = await history.read(first, length)
+    if count_leading(head, len(head)) + beginning.length + len(tail) < length:  # some are damaged
+        first, head, tail = 0, [], await history.read(0, length)
+    turns = beginning.turns if head else 0
+    made = Transcript.resumed(session_id, head, tail, length=first + len(tail), last_seq=last_seq, turns_before=turns)
+    history.resume(made, frozenset(state.interrupted) if state else frozenset())
+    if made.gap:
+        cache.factory.beginning = beginning
+        has_redacted = has_redacted or any(entry.is_redacted for entry in tail)
+        history.redactions.are_known = not has_redacted and not await store.archived(session_id)
 
 
 async def _from_checkpoint(

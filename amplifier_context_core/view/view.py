@@ -7,7 +7,7 @@ lets one task in at a time.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -29,13 +29,13 @@ class View:
     """One checkpoint, or none, and the rendered rounds since."""
 
     def __init__(
-        self, checkpoint: Checkpoint | None, budget: int, renderer: Renderer, *, keep: Collection[int]
+        self, checkpoint: Checkpoint | None, budget: int, renderer: Renderer, beginning: DistantHistory
     ) -> None:
         self.checkpoint = checkpoint  # covers the beginning of the history; None when all of it is shown
         self.budget = budget  # tokens of the requests it was made for
         self.backoff: CompactionBackoff | None = None
         self._renderer = renderer
-        self.keep = keep  # seqs of entries that distant history must show
+        self.beginning = beginning  # up to the end of the gap, if the history has one; if not, it has only the pins
         # Of the history at the last update, or that the checkpoint is of; -1 for that of the first update.
         self.revision = -1
         self._interrupted: frozenset[int] = frozenset()
@@ -56,7 +56,7 @@ class View:
     async def update(self, history: Snapshot, unchanged: int, interrupted: frozenset[int]) -> bool:
         """Bring the view up to date; return False if its checkpoint is not of this history any more. `unchanged`:
         entries after the leading instructions that are as they were at the last update; `interrupted`: turns whose open
-        calls were stopped.
+        calls were stopped. Raises `NotLoaded`: it needs an entry that is only in the store.
         """
         if self.revision not in (-1, history.revision):
             if self.checkpoint and unchanged < self.checkpoint.covered:
@@ -85,11 +85,17 @@ class View:
         renderer, are_many = self._renderer, len(history) - leading > YIELD_EVERY
         end = await in_thread_if(are_many, distant_end, history, leading, self.budget, renderer)
         if end > leading:
-            distant = DistantHistory(self.keep)
-            await in_thread(distant.extend, history[leading:end])
+            distant = self.beginning.copied() if history.gap else DistantHistory(self.beginning.pins)
+            await in_thread(distant.extend, history[leading + distant.length : end])
             self._distant = await in_thread(distant.segments, renderer, self.counter)
             self.tail = ViewTail(renderer, end - leading)
             self._messages = None
+
+    def hashed(self, history: Snapshot) -> tuple[int, bytes]:
+        """Return how many entries after the leading instructions are hashed already, and their hash."""
+        if self.checkpoint:
+            return self.checkpoint.covered, self.checkpoint.digest
+        return (self.beginning.length, self.beginning.digest) if history.gap else (0, b"")
 
     @cached_property
     def opening(self) -> RenderedMessage:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from ..compaction.checkpoint import Checkpoint
+from ..compaction.distant import DistantHistory
 from ..compaction.strategies import Strategy
 from ..config import Config
 from ..economics.trigger import CompactionBackoff, TokenLimits
@@ -62,6 +63,7 @@ class ViewFactory:
     def __init__(self, config: Config, ladder: Sequence[Strategy], directions: Directions) -> None:
         self._config = config
         self.directions = directions
+        self.beginning: DistantHistory | None = None  # all before the end of the gap, if the history was read up to it
         # Core's own keys only: a module's own keys may hold a URL with a password.
         unset = {name for name in _ADDED if getattr(config, name) == Config.model_fields[name].default}
         shown = set(Config.model_fields) - _NOT_SHOWN - unset
@@ -87,10 +89,13 @@ class ViewFactory:
             # Of the saved limit, so that a resumed view shows each output as it did.
             offload_limit=int(output_limit * self._config.offload_above / self._config.output_share),
         )
-        return View(checkpoint, budget, renderer, keep=self.directions.pins)
+        return View(checkpoint, budget, renderer, self.beginning or DistantHistory(self.directions.pins))
 
     async def of_history(self, history: Snapshot, interrupted: frozenset[int], request: ViewRequest) -> View:
-        """Return a view of this history, from its start or from a checkpoint of another session with the same one."""
+        """Return a view of this history, from its start or from a checkpoint of another session with the same one.
+
+        Raises `NotLoaded`: it needs an entry that is only in the store.
+        """
         limits, counter = request.limits, request.counter
         checkpoint = backoff = None
         if not shared_cache.is_empty() and sum(entry.tokens for entry in history[-5_000:]) > limits.threshold:
@@ -105,9 +110,9 @@ class ViewFactory:
     def _inherited(
         self, history: Snapshot, limits: TokenLimits, counter: TokenCounter
     ) -> tuple[Checkpoint | None, CompactionBackoff | None]:
-        digest, best = b"", None
+        (known, digest), best = self.for_limits(None, limits, counter).hashed(history), None
         key = self.compatibility_key(counter)
-        for covered, entry in enumerate(history[history.leading_count :], start=1):
+        for covered, entry in enumerate(history[history.leading_count + known :], start=known + 1):
             digest = chain_hash(digest, entry.seq, content_hash(entry.message))
             # The marks of the checkpoint are right: seqs are in the hash.
             if (found := shared_cache.get(key, digest)) is not None and found[0].covered == covered:

@@ -11,6 +11,7 @@ from amplifier_context_core import ContextManager
 from amplifier_context_core.compaction import checkpoint
 from amplifier_context_core.compaction.checkpoint import Draft, segment_of
 from amplifier_context_core.compaction.digest import digest_round
+from amplifier_context_core.compaction.distant import DistantHistory
 from amplifier_context_core.compaction.strategies.base import Goal
 from amplifier_context_core.compaction.strategies.outputs import ClipToolOutputs
 from amplifier_context_core.config import load_config
@@ -125,7 +126,7 @@ async def test_a_round_that_grows_while_history_is_read_is_rendered_once(monkeyp
     monkeypatch.setattr(Renderer, "render", counted)
     ids = [f"c{number}" for number in range(2_000)]
     history = transcript([call(*ids), *map(result, ids)]).snapshot()
-    view = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), keep=frozenset())
+    view = View(None, 10**6, Renderer(approx_token_counter, 10**5, output_bytes=10**6), DistantHistory(()))
     assert await view.update(history, 0, frozenset())
     assert sum(shown) == len(history)
 
