@@ -20,6 +20,7 @@ from tests.authors import make_manager
 from tests.durable.sessions import manager_on
 from tests.managers import ask, feed
 from tests.messages import rounds, says, user
+from tests.refusals import refused
 
 
 class FaultyStore(MemoryStore):
@@ -117,8 +118,7 @@ async def test_a_list_of_items_that_the_store_refused_comes_with_the_answer_that
     await manager.pool.add(ContextItem("a report", "the report", "r1"))
     await ask(manager)
     store.failing = True
-    with pytest.raises(StoreError):
-        await manager.add_message(says("I read it."))
+    await refused(manager.add_message(says("I read it.")))
     store.failing = False
     await manager.add_message(says("I read it."))
     assert [message["role"] for message in await manager.get_messages()] == ["user", "system", "assistant"]
@@ -145,8 +145,7 @@ async def test_what_the_store_refused_is_not_part_of_the_history_and_later_messa
     for change in (manager.add_message(user("refused")), manager.set_messages([user("other")]), manager.clear()):
         with pytest.raises(StoreError, match="make room"):
             await change
-    with pytest.raises(StoreError):
-        await manager.interrupt()
+    await refused(manager.interrupt())
     store.failing = False
     await manager.add_message(user("after"))
     assert await contents(manager) == await stored(store) == ["before", "after"]

@@ -31,7 +31,7 @@ def gist(found: Whole) -> object:
     return found.extent, history, [(one.seq, one.message) for one in found.archive], found.checkpoint
 
 
-async def refused(call: Awaitable[object], *, why: str = r"free some space|cannot be|could not") -> bool:
+async def is_refused(call: Awaitable[object], *, why: str = r"free some space|cannot be|could not") -> bool:
     """True if a call failed with this advice. A call that could only not erase yet counts as done."""
     try:
         await call
@@ -58,7 +58,7 @@ async def test_whatever_call_fails_a_change_is_made_whole_or_not_at_all(
         store = JsonlStore(root)
         await begin(store)
         with using(monkeypatch, faulty):
-            expected = before if await refused(change(store)) else after
+            expected = before if await is_refused(change(store)) else after
         shutil.copytree(root, root / "then", ignore=unlocked)
         crashed = JsonlStore(root / "then")
         await crashed.open("s")
@@ -82,10 +82,10 @@ async def test_whatever_call_fails_a_fork_is_made_whole_or_not_at_all(monkeypatc
         await begin(store)
         before = await whole(store)
         with using(monkeypatch, faulty):
-            is_refused = await refused(store.fork("s", "child", 8))
+            was_refused = await is_refused(store.fork("s", "child", 8))
         assert not (await whole(store)).differs(before)
         # A change that could not be rolled back is there, complete, at the next opening.
-        if is_refused and await refused(store.fork("s", "child", 8), why="already"):
+        if was_refused and await is_refused(store.fork("s", "child", 8), why="already"):
             assert number % 2 == 0, "all later calls failed, too"
         assert_same(await store.read("child"), before.history[:8])
         assert await store.load_checkpoint("child") == b"four"
@@ -103,13 +103,13 @@ async def test_whatever_call_fails_a_session_is_opened_and_deleted_then_or_later
         with Files(root).main.open("ab") as file:
             file.write(b'{"role": "user", "content": "theirs"}\n{"torn')
         with using(monkeypatch, faulty):
-            await refused(store.open("s"), why="")
+            await is_refused(store.open("s"), why="")
         assert (await store.open("s")).length == 11
         assert_same((await store.read("s"))[:10], [*entries(1, 9), *entries(11, 11)])
         await store.close()
         assert len(Files(root).messages) == 11
         with using(monkeypatch, faulty):
-            await refused(store.delete("s"), why="")
+            await is_refused(store.delete("s"), why="")
         await store.delete("s")
         assert not (root / "s").exists()
         await store.append("s", entries(1, 1))

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core.errors import ConfigError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.jsonl import session
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_testing.contract.samples import entries
+from tests.refusals import refused
 from tests.stores.jsonl.files import Files, garble, unlocked, write
 
 
@@ -50,8 +51,7 @@ async def test_a_fork_of_the_one_file_is_a_file_beside_it_whose_name_no_other_fi
     await store.append("x", entries(9, 9, session_id="x"))
     with pytest.raises(ConfigError, match=r"transcript_path: names talk\.db"):
         JsonlStore(root, file=root / "talk.db")
-    with pytest.raises(ConfigError, match="choose another id"):
-        await store.fork("s", "x.index")
+    await refused(store.fork("s", "x.index"), says="choose another id", error=ConfigError)
     assert [one.seq for one in await store.read("x")] == [1, 2, 3, 9]
     assert sorted((info.session_id, info.length) for info in await store.sessions()) == [("talk", 4), ("x", 4)]
     await store.release("x")
@@ -178,9 +178,7 @@ async def test_a_repair_puts_a_message_of_the_text_file_where_it_was(
 async def test_a_file_that_is_no_database_is_kept_and_the_text_is_the_session(root: Path, store: JsonlStore) -> None:
     files = await write(root, 6)
     files.database.write_bytes(b"no database" * 1_000)
-    for call in (store.open("s"), store.read("s"), store.append("s", entries(7, 7))):
-        with pytest.raises(StoreError, match=COMMAND):
-            await call
+    await refused(store.open("s"), store.read("s"), store.append("s", entries(7, 7)), says=COMMAND)
     assert [info.session_id for info in await store.sessions()] == ["s"]
     await store.repair("s")
     assert [one.message for one in await store.read("s")] == [one.message for one in entries(1, 6)]

@@ -18,6 +18,7 @@ from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.refusals import refused
 from tests.stores.jsonl.files import CHANGES, Change, Files, begin, reopen, write
 
 THEIRS = {"role": "user", "content": "theirs, é"}
@@ -133,8 +134,7 @@ async def test_what_another_program_writes_meanwhile_is_neither_lost_nor_written
     await store.append("s", entries(1, begun))
     append(Files(root), THEIRS)
     for name in ("append", "batch", "replace into the checkpoint", "clear") if begun else ("append",):
-        with pytest.raises(StoreError, match=WRITTEN):
-            await CHANGES[name](store)
+        await refused(CHANGES[name](store), says=WRITTEN)
     assert_same((await store.read("s"))[:begun], entries(1, begun))
     await store.release("s")
     assert await store.open("s") == Extent(begun + 1, begun + 1)
@@ -160,8 +160,7 @@ async def test_after_a_commit_of_unknown_outcome_the_mirror_shows_what_the_datab
 
     with monkeypatch.context() as patch:
         patch.setattr(Connection, "execute", fail)
-        with pytest.raises(StoreError):
-            await change(store)
+        await refused(change(store))
     await store.append("s", entries(90, 90))
     assert Files(root).messages == [one.message for one in await store.read("s")]
 
@@ -192,8 +191,7 @@ async def test_nothing_is_written_to_a_database_that_another_program_removed(
     (root / "s").rename(root / "elsewhere")
     if happened == "replaced":
         shutil.copytree(root / "elsewhere", root / "s")
-    with pytest.raises(StoreError, match="another program removed or replaced"):
-        await store.append("s", entries(4, 4))
+    await refused(store.append("s", entries(4, 4)), says="another program removed or replaced")
     await store.release("s")
     await store.append("s", entries(9, 9))
 
@@ -208,8 +206,7 @@ async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(
     place = Files(root).path(part)
     place.unlink(missing_ok=True)
     make(place)
-    with pytest.raises(StoreError, match=part):
-        await store.open("s")
+    await refused(store.open("s"), says=part)
     await store.close()
     assert not (root / "elsewhere").exists()
 

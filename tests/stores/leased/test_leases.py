@@ -16,6 +16,7 @@ from amplifier_context_servers.leased.store import LeasedStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.places import MARKS, PARAMETERS
+from tests.refusals import refused
 from tests.stores.kills import survive
 from tests.stores.servers import REDIS, ask, store_of, with_parameters
 
@@ -43,8 +44,7 @@ async def test_a_lease_is_renewed_for_as_long_as_its_writer_lives(url: str) -> N
     await first.open("never written to")
     await asyncio.sleep(1.5 * ttl)
     for name in ("s", "never written to"):
-        with pytest.raises(SessionInUse):
-            await second.open(name)
+        await refused(second.open(name), error=SessionInUse)
     await first.close()
     await second.close()
 
@@ -59,8 +59,7 @@ async def test_an_expired_lease_is_held_until_it_is_taken(pair: Pair) -> None:
     await stopped.append("s", entries(3, 3))
     await stopped.append("empty", entries(1, 1))
     assert all(info.holder for info in await other.sessions())
-    with pytest.raises(SessionInUse):
-        await other.open("s")
+    await refused(other.open("s"), error=SessionInUse)
     assert_same(await other.read("s"), entries(1, 3))
 
 
@@ -70,8 +69,7 @@ async def test_a_writer_that_lost_its_lease_writes_nothing_until_it_opens_again(
         await stopped.append(name, entries(1, 3))
     await asyncio.sleep(0.5)
     await other.append("s", entries(4, 4))
-    with pytest.raises(SessionLost, match="taken over by pid"):
-        await stopped.append("s", entries(9, 9))
+    await refused(stopped.append("s", entries(9, 9)), says="taken over by pid", error=SessionLost)
     await other.release("s")
     with pytest.raises(SessionLost):  # free again, but the writer knows only its former state
         await stopped.append("s", entries(9, 9))
@@ -104,8 +102,7 @@ async def test_every_change_notices_by_itself_that_the_lease_is_lost(pair: Pair)
     for name, change in changes.items():
         await other.open(name)
         before = await whole(other, name)
-        with pytest.raises(SessionLost):
-            await change(name)
+        await refused(change(name), error=SessionLost)
         assert not (await whole(other, name)).differs(before)
         await other.append(name, entries(4, 4))
 

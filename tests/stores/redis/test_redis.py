@@ -25,6 +25,7 @@ from amplifier_context_servers.redis_server.client import RedisClient
 from amplifier_context_servers.redis_server.store import RedisStore
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.refusals import refused
 from tests.stores.servers import REDIS, PrivateRedis, with_parameters
 
 
@@ -68,8 +69,7 @@ async def test_a_change_is_one_command_and_refused_where_it_is_more_than_that_ta
     for limit, most, text in (("_MAX_ROWS", 3, "at most 3 messages and"), ("_MAX_BYTES", 99, "and 99 bytes in")):
         with monkeypatch.context() as patch:
             patch.setattr(driver_module, limit, most)
-            with pytest.raises(StoreError, match=text):
-                await store.append("t", entries(3, 6))
+            await refused(store.append("t", entries(3, 6)), says=text)
     assert await store.extent("t") == Extent()
 
 
@@ -152,8 +152,7 @@ async def test_a_key_that_another_program_wrote_to_is_left_alone(store: Store, c
     await store.close()
     client.rename(f"{{{prefix}:s}}:session", f"{prefix}:kept")
     client.set(f"{{{prefix}:s}}:session", "mine")
-    with pytest.raises(StoreError, match=r"another program wrote to a key.*rename or delete that key"):
-        await store.open("s")
+    await refused(store.open("s"), says=r"another program wrote to a key.*rename or delete that key")
     client.rename(f"{prefix}:kept", f"{{{prefix}:s}}:session")
     assert await store.open("s") == Extent(3, 3)
 
@@ -173,8 +172,7 @@ async def test_sessions_are_spread_over_the_nodes_of_a_cluster() -> None:
                     while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
                         await asyncio.sleep(0.02)
         single = RedisStore.from_url(servers[0].url)
-        with pytest.raises(StoreError, match="MOVED"):
-            await work_on(single)
+        await refused(work_on(single), says="MOVED")
         await single.close()
         store = RedisStore.from_url(f"{servers[0].url}?cluster=true")
         await work_on(store)
@@ -245,8 +243,7 @@ async def test_what_cannot_be_carried_over_is_refused_and_what_was_lost_before_i
     former.delete(f"{{{prefix}:s}}:entries")
     length = former.hget(f"{{{prefix}:s}}:meta", "length")
     former.hdel(f"{{{prefix}:s}}:meta", "length")  # of a layout before that
-    with pytest.raises(StoreError, match="commit 37ba2a6"):
-        await store.open("s")
+    await refused(store.open("s"), says="commit 37ba2a6")
     former.hset(f"{{{prefix}:s}}:meta", "length", length)
     assert await store.open("s") == Extent(0, 11)
     assert "7 of 7 messages are gone" in caplog.text
@@ -311,8 +308,7 @@ async def test_a_server_that_can_be_asked_is_asked_for_each_change(
     assert set(asked) == {("WAITAOF", 1, 0, 7000)}
     # It did not come to the disk in time: not acknowledged, though it is there.
     synced = [0, 0]
-    with pytest.raises(OutcomeUnknown, match="did not confirm in 7 s"):
-        await store.append("s", entries(3, 3))
+    await refused(store.append("s", entries(3, 3)), says="did not confirm in 7 s", error=OutcomeUnknown)
     synced = [1, 0]
     assert_same(await store.read("s"), entries(1, 3))
     # Its file was switched off: reported once, and not waited for again.
@@ -333,8 +329,7 @@ async def test_what_keeps_a_server_from_writing_is_reported_and_the_session_goes
     with redis.Redis(port=own.port) as client:
         for setting, text in (("CONFIG SET maxmemory 1mb", "memory left"), ("REPLICAOF 127.0.0.1 1", "of the master")):
             client.execute_command(setting)
-            with pytest.raises(StoreError, match=text):
-                await there.append("s", entries(4, 5))
+            await refused(there.append("s", entries(4, 5)), says=text)
             client.config_set("maxmemory", "0")
             assert not (await whole(there)).differs(before)
         client.execute_command("REPLICAOF", "NO", "ONE")
@@ -342,8 +337,7 @@ async def test_what_keeps_a_server_from_writing_is_reported_and_the_session_goes
         assert_same(await there.read("s"), entries(1, 5))
         await there.close()
         client.config_set("requirepass", "open sesame")
-    with pytest.raises(StoreError, match=r"Authentication required\).*password in the URL"):
-        await there.read("s")
+    await refused(there.read("s"), says=r"Authentication required\).*password in the URL")
 
 
 def test_every_error_of_the_driver_becomes_one_of_ours_and_quotes_no_data() -> None:

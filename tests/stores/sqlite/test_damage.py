@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core import repair
-from amplifier_context_core.errors import StoreError
 from amplifier_context_core.stores import Extent, Repair
 from amplifier_context_core.stores.sqlite import repair as sqlite_repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.refusals import refused
 from tests.stores.jsonl.files import running
 from tests.stores.sqlite.damage import COMMAND, build, change, damage, emptied, filled, flip, overwritten_page, try_out
 
@@ -48,8 +48,7 @@ async def test_a_damaged_message_is_left_out_and_reported_and_its_session_is_not
         store.save_checkpoint("s", 3, b"three"),
         store.rewrite("s", [entry(1, "(erased)")]),  # the damaged one may hold the same
     ):
-        with pytest.raises(StoreError, match=COMMAND):
-            await call
+        await refused(call, says=COMMAND)
     await store.rewrite("s", [entries(1, 1)[0]._replace(tokens=7)])
     await store.append("t", entries(21, 21, session_id="t"))  # other sessions go on
     assert await store.extent("s") == Extent(9, 9)
@@ -67,8 +66,7 @@ async def test_a_damaged_page_is_an_error_of_the_sessions_that_it_holds_alone(pa
     overwritten_page(path, "entries", 6)
     await store.open("t")
     for seq in (21, 22):
-        with pytest.raises(StoreError, match=COMMAND):
-            await store.read("s")
+        await refused(store.read("s"), says=COMMAND)
         await store.append("t", [entry(seq, session_id="t")])
     assert [one.seq for one in await store.read("t")] == [*range(1, 16), 21, 22]
     assert_same(await store.read("s", 0, 20), entries(1, 20))
@@ -96,8 +94,7 @@ async def test_damage_makes_no_session_open_short_or_as_new_and_hides_no_message
         "t": (lambda: store.rewrite("t", [entry(17, "(erased)", session_id="t")]), lambda: store.delete("t")),
     }
     for call in calls[name]:
-        with pytest.raises(StoreError, match=COMMAND):
-            await call()
+        await refused(call(), says=COMMAND)
     assert await store.verify(name) != []
 
 
@@ -172,8 +169,7 @@ async def test_what_cannot_be_repaired_is_left_as_it_is(
     await filled(path, 9)
     for content in (bytes(4_096) + path.read_bytes()[4_096:], b"SQLite format 3\0" + bytes(5_000), b"my notes\n" * 900):
         path.write_bytes(content)
-        with pytest.raises(StoreError, match=r"another application|no database"):
-            await store.append("s", entries(10, 10))
+        await refused(store.append("s", entries(10, 10)), says=r"another application|no database")
         await store.close()
         assert await exit_code(path) == 1
         assert "restore a backup" in capsys.readouterr().err
@@ -225,8 +221,7 @@ async def test_a_database_in_use_is_not_repaired(path: Path, store: SqliteStore,
         assert await exit_code(path) == 1
         assert path.read_bytes() == broken
     await other.append("new", entries(1, 1, session_id="new"))
-    with pytest.raises(StoreError, match="in use"):
-        await store.repair(None)
+    await refused(store.repair(None), says="in use")
     await other.close()
     await store.repair(None)
     assert len(await store.read("new")) == 1
@@ -247,8 +242,7 @@ async def test_a_program_that_came_during_a_repair_loses_no_message(
 
     with monkeypatch.context() as patch:
         patch.setattr(sqlite_repair, "_copy_into", visited)
-        with pytest.raises(StoreError, match="in use"):
-            await store.repair(None)
+        await refused(store.repair(None), says="in use")
     assert await exit_code(path) == 0
     assert_same(await store.read("new"), entries(1, 1, session_id="new"))
 

@@ -29,6 +29,7 @@ from amplifier_context_core.stores.sqlite.locks import SessionLocks
 from amplifier_context_core.stores.sqlite.store import SqliteStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.refusals import refused
 from tests.stores.sqlite.damage import change, overwritten_page
 
 
@@ -42,8 +43,7 @@ async def test_a_path_that_is_no_file_is_refused_until_it_is_moved_away(
 ) -> None:
     odd = schema.sidecar(path, ending)
     make(odd)
-    with pytest.raises(StoreError, match=r"is no file|symbolic link"):
-        await store.append("s", entries(1, 1))
+    await refused(store.append("s", entries(1, 1)), says=r"is no file|symbolic link")
     assert not path.with_name("elsewhere").exists()
     odd.rmdir() if odd.is_dir() else odd.unlink()
     await store.append("s", entries(1, 1))
@@ -68,9 +68,7 @@ async def test_a_database_that_another_program_wrote_is_refused_and_left_as_it_i
         assert db.execute("SELECT session, seq, message ->> 'role' FROM messages").fetchall() == [("s", 1, "user")]
     change(path, damage)
     before = path.read_bytes()
-    for call in (store.read("s"), store.append("s", entries(2, 2)), store.open("s")):
-        with pytest.raises(StoreError, match=says):
-            await call
+    await refused(store.read("s"), store.append("s", entries(2, 2)), store.open("s"), says=says)
     assert await store.verify("s") != []
     await store.close()
     assert path.read_bytes() == before
@@ -114,8 +112,7 @@ async def test_a_change_that_fails_takes_none_of_its_group_along_and_leaves_thei
     assert [type(one) for one in came if one] == [SessionInUse, TypeError, TypeError, StoreError]
     assert [(await store.extent(name)).length for name in ("a", "taken", "b", "c")] == [3, 0, 0, 2]
     await other.open("b")  # a failed task has acquired no lock
-    with pytest.raises(SessionInUse):
-        await other.open("c")
+    await refused(other.open("c"), error=SessionInUse)
 
 
 async def test_a_long_read_mixes_no_two_states(path: Path, other: SqliteStore) -> None:
@@ -192,12 +189,10 @@ async def test_changes_that_fail_leave_their_session_free_and_ended_ones_no_lock
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     await other.append("t", entries(1, 1, session_id="t"))
-    with pytest.raises(StoreError):
-        await store.fork("t", "s", 9)
+    await refused(store.fork("t", "s", 9))
     await store.close()
     (interrupted := path.with_name("sessions.db.repaired")).touch()
-    with pytest.raises(StoreError, match="interrupted"):
-        await store.open("s")
+    await refused(store.open("s"), says="interrupted")
     interrupted.unlink()
     with monkeypatch.context() as patched:
         patched.setattr(filelock.FileLock, "_acquire", refuse)
@@ -233,8 +228,7 @@ async def test_a_session_whose_close_fails_is_free(
     await store.append("s", entries(1, 1))
     with monkeypatch.context() as patch:
         patch.setattr(engine.SqliteEngine, "disconnect", Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO))))
-        with pytest.raises(StoreError):
-            await store.close()
+        await refused(store.close())
     await other.append("s", entries(2, 2))
     assert_same(await other.read("s"), entries(1, 2))
 
@@ -271,8 +265,7 @@ async def test_a_database_locked_by_another_program_is_reported_and_read(path: P
     await store.append("s", entries(1, 1))
     with closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")
-        with pytest.raises(StoreError, match="locked by another process"):
-            await store.append("s", entries(2, 2))
+        await refused(store.append("s", entries(2, 2)), says="locked by another process")
         assert_same(await store.read("s"), entries(1, 1))  # a reader need not wait
     await store.append("s", entries(2, 2))
     assert_same(await store.read("s"), entries(1, 2))
@@ -418,8 +411,7 @@ async def test_a_damaged_one_is_not_carried_over_and_the_version_that_repairs_it
     former: Path, store: SqliteStore, damage: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     damage(former)
-    with pytest.raises(StoreError, match=r"amplifier_context_core\.repair"):
-        await store.read("s")
+    await refused(store.read("s"), says=r"amplifier_context_core\.repair")
     await store.close()
     before = former.read_bytes()
     assert await asyncio.to_thread(repair.main, [str(former)]) == 1
