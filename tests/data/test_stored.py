@@ -11,17 +11,16 @@ import pytest
 
 from amplifier_context_core.stores import Checkable, Store, open_store
 from tests.data.stored import BACKENDS, FORK, PROVIDER, SECRET, SESSION, SESSIONS, VIEWS, manager_of, restored, shown
-from tests.places import parameters
-from tests.stores.servers import postgres_is_there, redis_is_there
+from tests.places import SERVERS, parameters, server
 
 RECORDED: dict[str, Any] = json.loads(lzma.decompress(VIEWS.read_bytes()))
-NEEDS = {"postgresql": postgres_is_there, "redis": redis_is_there}
 
 
 @pytest.fixture(params=parameters(*BACKENDS))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
     """A store that holds the recorded sessions."""
-    NEEDS.get(request.param, lambda: None)()
+    if request.param in SERVERS:
+        server(request.param)
     async with AsyncExitStack() as stack:
         store = open_store(await stack.enter_async_context(restored(request.param, tmp_path)), durability="none")
         stack.push_async_callback(store.close)

@@ -89,10 +89,12 @@ def test_the_commands_about_kept_sessions_need_neither_rich_nor_yaml(tmp_path: P
     assert done.stderr.startswith(f"no sessions in {store}")
 
 
-@pytest.mark.parametrize("extra", ["postgresql", "redis"])
-def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it(extra: str) -> None:
-    code = f"from amplifier_context_core.stores import open_store; open_store('{extra}://localhost/0')"
-    done = python(code, *DRIVERS[:3])
+@pytest.mark.parametrize(("driver", "extra"), [*zip(DRIVERS[:3], ["postgresql", "postgresql", "redis"], strict=True)])
+def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it_and_other_stores_need_none(
+    driver: str, extra: str
+) -> None:
+    urls = ["memory:", "jsonl:/nowhere/x", "sqlite:/nowhere/x", f"{extra}://localhost/0"]
+    done = python(f"from amplifier_context_core.stores import open_store\nfor url in {urls}: open_store(url)", driver)
     install = f"{sys.executable} -m pip install 'amplifier-context-servers[{extra}]'"
     assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 

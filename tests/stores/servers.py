@@ -27,7 +27,6 @@ POSTGRES, REDIS = (os.environ.get(variable) or default for variable, default in 
 
 
 def with_parameters(url: str, **parameters: object) -> str:
-    """Return a URL with more parameters."""
     more = "&".join(f"{name}={value}" for name, value in parameters.items())
     return f"{url}{'&' if '?' in url else '?'}{more}"
 
@@ -62,16 +61,12 @@ class PrivateServer:
     """A server with its data in a folder of its own. `stop` is at once, as if the machine had lost power."""
 
     url: str
+    start: Callable[[], None]
+    stop: Callable[[], None]
 
     def __init__(self) -> None:
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="amplifier-server-"))
-
-    def start(self) -> None:
-        raise NotImplementedError
-
-    def stop(self) -> None:
-        raise NotImplementedError
 
     def close(self) -> None:
         self.stop()
@@ -136,19 +131,8 @@ class PrivateRedis(PrivateServer):
         self._process.wait()
 
 
-def postgres_is_there() -> None:
-    """Skip unless the shared PostgreSQL is there."""
-    places.server("postgresql")
-
-
-def redis_is_there() -> None:
-    """Skip unless the shared Redis is there."""
-    places.server("redis")
-
-
-def drop_prefix(prefix: str, url: str = REDIS) -> None:
-    """Delete all keys of a prefix."""
-    with redis.Redis.from_url(url) as client:
+def drop_prefix(prefix: str) -> None:
+    with redis.Redis.from_url(REDIS) as client:
         for key in client.scan_iter(f"*{prefix}*", count=5_000):
             client.delete(key)
 
@@ -162,7 +146,6 @@ def ask(query: str, schema: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def drop_schema(schema: str) -> None:
-    """Drop a schema with all its tables."""
     ask(psycopg.sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(psycopg.sql.Identifier(schema)).as_string(), schema)
 
 

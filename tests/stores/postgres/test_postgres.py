@@ -4,6 +4,7 @@ import asyncio
 import inspect
 from collections.abc import Generator
 from typing import Any
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import psycopg
@@ -21,8 +22,9 @@ from amplifier_context_servers.postgres_server.store import PostgresStore
 from amplifier_context_testing.contract.fixtures import assert_same
 from amplifier_context_testing.contract.optional import vector_of
 from amplifier_context_testing.contract.samples import entries, entry
+from tests.places import server
 from tests.refusals import refused
-from tests.stores.servers import POSTGRES, ask, drop_schema, own_name, postgres_is_there, with_parameters
+from tests.stores.servers import POSTGRES, ask, drop_schema, own_name, with_parameters
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +113,7 @@ class TestSchema:
     @pytest.fixture
     def schema(self) -> Generator[str]:
         """A schema of this test's own, not made yet; gone afterwards."""
-        postgres_is_there()
+        server("postgresql")
         name = own_name()
         yield name
         drop_schema(name)
@@ -149,8 +151,6 @@ TABLES = ("sessions", "entries", "archive")
 async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
     store: Store, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def never(*_: object) -> None:
-        pytest.fail("vacuumed")
 
     query = "SELECT coalesce(sum(vacuum_count), 0) FROM pg_stat_user_tables WHERE schemaname = %s"
     ((before,),) = ask(query, schema, schema)
@@ -158,7 +158,7 @@ async def test_what_was_rewritten_is_in_no_table_and_the_tables_are_vacuumed(
     await store.append("s", given)
     await store.replace("s", 3, [])
     with monkeypatch.context() as patch:  # where nothing but counts changed
-        patch.setattr(driver_module.PostgresDriver, "erase", never)
+        patch.setattr(driver_module.PostgresDriver, "erase", Mock(side_effect=AssertionError("vacuumed")))
         await store.rewrite("s", [one._replace(tokens=1) for one in given])
     await store.save_checkpoint("s", 2, SECRET.encode())
     await store.rewrite("s", [entry(seq, "[forgotten]")._replace(redaction_trace="") for seq in (1, 4)])
