@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -130,33 +130,36 @@ async def reopen(root: Path) -> tuple[Whole, list[Repair]]:
 
 
 READING = frozenset(["open", "pread", "fstat", "lstat", "stat"])
-WRITING = frozenset(["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "fchmod"])
+WRITING = frozenset(
+    ["write", "pwrite", "fdatasync", "fsync", "replace", "ftruncate", "unlink", "mkdir", "rmdir", "fchmod"]
+)
 
 
-class FaultyOs:
-    """The module `os`; a call fails if `fault` returns an error number for its name. Of a failing write, a part is
-    written: `share` returns how much.
-    """
-
-    def __init__(self, fault: Callable[[str], int], share: Callable[[], float] = lambda: 0.5) -> None:
-        self._fault, self._share = fault, share
-        self.failed = 0
+class WatchedOs:
+    """The module `os`, of which `call` is called in place of the functions that read or write files."""
 
     def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in READING | WRITING:
-            return real
+        return partial(self.call, name) if name in READING | WRITING else getattr(os, name)
 
-        def call(*arguments: Any, **more: Any) -> Any:
-            code = self._fault(name)
-            if not code:
-                return real(*arguments, **more)
-            self.failed += 1
-            if name in ("write", "pwrite"):
-                real(arguments[0], arguments[1][: int(len(arguments[1]) * self._share())], *arguments[2:])
-            raise OSError(code, os.strerror(code))
+    def call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        return getattr(os, name)(*arguments, **more)
 
-        return call
+
+class FaultyOs(WatchedOs):
+    """The call with this number fails, and if the fault lasts all later ones. Of a failing write, half is written."""
+
+    def __init__(self, number: int, lasts: bool) -> None:
+        self.failed, self._calls, self._number, self._lasts = 0, 0, number, lasts
+
+    def call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        self._calls += 1
+        if self._calls < self._number or (self._calls > self._number and not self._lasts):
+            return super().call(name, *arguments, **more)
+        self.failed += 1
+        if name in ("write", "pwrite"):
+            super().call(name, arguments[0], arguments[1][: len(arguments[1]) // 2], *arguments[2:])
+        code = errno.ENOSPC if name in WRITING else errno.EIO
+        raise OSError(code, os.strerror(code))
 
 
 def each_fault(lasting: bool | None = None) -> Iterator[tuple[Path, FaultyOs, int]]:
@@ -164,14 +167,7 @@ def each_fault(lasting: bool | None = None) -> Iterator[tuple[Path, FaultyOs, in
     until there was no such call. If it is lasting, all later calls fail, too; None: for even numbers.
     """
     for number in range(1, 300):
-        calls, lasts = count(1), number % 2 == 0 if lasting is None else lasting
-
-        def fault(name: str, calls: Iterator[int] = calls, number: int = number, lasts: bool = lasts) -> int:
-            call = next(calls)
-            code = errno.ENOSPC if name in WRITING else errno.EIO
-            return code if call == number or (lasts and call > number) else 0
-
-        faulty = FaultyOs(fault)
+        faulty = FaultyOs(number, number % 2 == 0 if lasting is None else lasting)
         with fast_folder() as root:
             yield root, faulty, number
         if not faulty.failed:
@@ -189,7 +185,7 @@ def using(monkeypatch: pytest.MonkeyPatch, module: object) -> Generator[None]:
 
 
 @dataclass
-class Disk:
+class Disk(WatchedOs):
     """Watches the text file of session ``s``, and copies its folder before a call of the operating system."""
 
     root: Path
@@ -202,20 +198,13 @@ class Disk:
     content: bytes = b""  # that was copied
     synced: dict[int, bytes] = field(default_factory=dict[int, bytes])  # by inode
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if not callable(real) or name in ("fspath", "stat_result"):
-            return real
-
-        def call(*arguments: Any, **more: Any) -> Any:
-            if self.calls == self.at:
-                self.copy()
-            self.calls += 1
-            if name in ("fdatasync", "fsync") and (path := Path(f"/proc/self/fd/{arguments[0]}")).is_file():
-                self.synced[path.stat().st_ino] = path.read_bytes()
-            return real(*arguments, **more)
-
-        return call
+    def call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        if self.calls == self.at:
+            self.copy()
+        self.calls += 1
+        if name in ("fdatasync", "fsync") and (path := Path(f"/proc/self/fd/{arguments[0]}")).is_file():
+            self.synced[path.stat().st_ino] = path.read_bytes()
+        return super().call(name, *arguments, **more)
 
     def copy(self) -> None:
         """Copy the folder; what shared memory held is gone."""
@@ -245,30 +234,17 @@ class Disk:
         self._stamp()  # times may reach the disk before the bytes
 
 
-class SameInode:
-    """The module `os`, to which a copy of the text file has inode and time of change of the file it was copied from,
-    until it is written to.
-    """
+class SameInode(WatchedOs):
+    """To it, a copy of the text file has inode and time of change of its original until it is written to."""
 
     def __init__(self, disk: Disk) -> None:
         copy = disk.then / "s" / NAME
         self._disk, self._copy = disk, copy.stat().st_ino if copy.exists() else 0
 
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(os, name)
-        if name not in ("lstat", "fstat"):
-            return real
-
-        def call(of: Any) -> Any:
-            found, original = real(of), self._disk.original
-            if found.st_ino != self._copy or original is None:
-                return found
-            is_as_copied = found.st_ctime_ns == self._disk.copied
-            return SimpleNamespace(
-                st_ino=original.st_ino,
-                st_size=found.st_size,
-                st_mode=found.st_mode,
-                st_ctime_ns=original.st_ctime_ns if is_as_copied else found.st_ctime_ns,
-            )
-
-        return call
+    def call(self, name: str, *arguments: Any, **more: Any) -> Any:
+        found, original = super().call(name, *arguments, **more), self._disk.original
+        if name not in ("lstat", "fstat") or found.st_ino != self._copy or original is None:
+            return found
+        changed = original.st_ctime_ns if found.st_ctime_ns == self._disk.copied else found.st_ctime_ns
+        size, mode = found.st_size, found.st_mode
+        return SimpleNamespace(st_ino=original.st_ino, st_size=size, st_mode=mode, st_ctime_ns=changed)
