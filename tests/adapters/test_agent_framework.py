@@ -32,8 +32,6 @@ def as_openai(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 class Reader(FunctionInvocationLayer, BaseChatClient):
-    """A scripted model that reads a page with each request."""
-
     def __init__(self) -> None:
         super().__init__()
         self.requests: list[list[Message]] = []

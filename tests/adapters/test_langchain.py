@@ -20,8 +20,6 @@ from examples.adapters.langchain_context import AmplifierContext
 
 
 class Reader(BaseChatModel):
-    """A scripted model that reads a page with each request."""
-
     _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
 
     @property

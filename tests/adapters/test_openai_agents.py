@@ -37,8 +37,6 @@ def as_openai(items: list[Any]) -> list[Message]:
 
 
 class Reader(Model):
-    """A scripted model that reads a page with each request."""
-
     def __init__(self) -> None:
         self.requests: list[list[Any]] = []
 

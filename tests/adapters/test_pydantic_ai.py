@@ -36,8 +36,6 @@ def as_openai(messages: list[ai.ModelMessage]) -> list[Message]:
 
 
 class Reader:
-    """A scripted model that reads a page with each request."""
-
     def __init__(self) -> None:
         self.requests: list[list[ai.ModelMessage]] = []
 

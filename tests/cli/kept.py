@@ -105,5 +105,4 @@ def is_in_files(text: str, folder: Path) -> bool:
 
 
 def messages(name: str, *options: str, at: str = "") -> list[Message]:
-    """Return the stored messages of a session, with their marks."""
     return rows("show", name, *options, at=at)

@@ -62,7 +62,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def url(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of that store."""
     monkeypatch.setenv("AMPLIFIER_CONTEXT_STORE", f"sqlite:{shutil.copy(made, tmp_path)}")
 
 

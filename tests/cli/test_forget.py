@@ -45,7 +45,6 @@ async def say(manager: ContextManager, *texts: str) -> list[Message]:
 
 
 def talk(place: Place, name: str, *texts: str) -> list[Message]:
-    """Say this in a session; its history."""
     return in_session(place.url(), lambda manager: say(manager, *texts), place.session_id(name))
 
 

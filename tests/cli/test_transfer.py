@@ -29,7 +29,6 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
 
 
 def imported(path: Path, text: str, *options: str, code: int | None = 0, at: str = "") -> str:
-    """Write a file, and import it; what that prints."""
     path.write_text(text, encoding="utf-8")
     return run("import", str(path), *options, code=code, at=at).output
 
@@ -40,7 +39,6 @@ def exported(name: str, kind: str = "messages", at: str = "") -> list[Message]:
 
 
 def claude_code(kind: str, content: Any, *, id: str | None = None, **more: Any) -> Message:
-    """A line of a session of Claude Code."""
     message = {"role": kind, "content": content} | ({"id": id, "model": "claude"} if id else {})
     head = {"sessionId": "s", "uuid": "u", "timestamp": "2026-01-05T09:00:00.000Z"}
     return {**head, "type": kind, "message": message, **more}

@@ -102,7 +102,6 @@ def recorded_sessions() -> dict[str, Sequence[Message]]:
 
 
 async def fingerprints(sessions: Mapping[str, Sequence[Message]]) -> dict[str, list[str]]:
-    """Return the hashes of sessions, one for each share."""
     return {name: [await fingerprint(messages, share) for share in SHARES] for name, messages in sessions.items()}
 
 
@@ -114,13 +113,11 @@ async def scenario(name: str) -> list[str]:
 
 
 async def recordings() -> dict[str, list[str]]:
-    """Return all hashes that can be had here."""
     played = {f"scenario/{name}": await scenario(name) for name in (*scenarios.SCENARIOS, *scenarios.STORED)}
     return {**await fingerprints({**made_sessions(), **recorded_sessions()}), **played}
 
 
 def main() -> None:
-    """Record the hashes of all sessions at hand."""
     logging.disable(logging.WARNING)
     known: dict[str, list[str]] = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     fresh = asyncio.run(recordings())

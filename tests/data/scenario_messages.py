@@ -11,7 +11,6 @@ Message = dict[str, Any]
 
 
 def work(messages: int = 150, seed: int = 7) -> list[Message]:
-    """Return a coding session."""
     return list(coding_session(messages, seed))
 
 
@@ -46,7 +45,6 @@ def carrier(vendor: str, model: str, text: str) -> Message:
 
 
 def call(id: str, tool: str = "read_file") -> Message:
-    """Return an answer that calls a tool."""
     return {"role": "assistant", "content": "", "tool_calls": [{"id": id, "tool": tool, "arguments": {"path": id}}]}
 
 

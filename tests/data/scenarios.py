@@ -111,7 +111,6 @@ class Scene:
         self.noted({key: value for key, value in report.items() if key != "duration_ms"})
 
     async def report(self) -> None:
-        """Hash all reports."""
         report = await self.manager.explain()
         self.compactions = report["compactions"]
         self.noted(report)
@@ -124,7 +123,6 @@ class Scene:
         self._open()
 
     async def ask(self, budget: int | None = None, provider: Any = None) -> list[Message]:
-        """Return the view for a request."""
         view = await self.manager.get_messages_for_request(budget, provider or self.provider)
         self.saw(view)
         self._requests += 1

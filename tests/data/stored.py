@@ -42,8 +42,6 @@ _FIXED = "000000000000"  # in place of the name that the tests give to a schema 
 
 
 class Provider:
-    """What a manager asks of a provider."""
-
     name = "anthropic"
     default_model = "model-a"
 
@@ -91,7 +89,6 @@ async def shown(manager: ContextManager) -> dict[str, Any]:
 
 
 def path_of(backend: str) -> Path:
-    """The recording of a backend."""
     return FOLDER / {"jsonl": "jsonl.tar.xz", "sqlite": "sqlite.db.xz"}.get(backend, f"{backend}.json.xz")
 
 
@@ -172,7 +169,6 @@ def _fill_keys(prefix: str, recorded: dict[str, Any]) -> None:
 
 
 async def _views(backend: str) -> dict[str, Any]:
-    """Return what the sessions of a recording show."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         async with restored(backend, Path(folder)) as url:

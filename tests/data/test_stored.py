@@ -18,7 +18,6 @@ RECORDED: dict[str, Any] = json.loads(lzma.decompress(VIEWS.read_bytes()))
 
 @pytest.fixture(params=parameters(*BACKENDS))
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Store]:
-    """A store that holds the recorded sessions."""
     if request.param in SERVERS:
         server(request.param)
     async with AsyncExitStack() as stack:

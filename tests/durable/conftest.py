@@ -37,11 +37,9 @@ def _cases(metafunc: pytest.Metafunc) -> Generator[Any]:
 
 @pytest.fixture(autouse=True)
 def author(request: pytest.FixtureRequest) -> Generator[Author]:
-    """What writes the chapters."""
     yield from managers_of(request)
 
 
 @pytest.fixture
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    """Where histories are kept."""
     return Place(request.param, tmp_path)

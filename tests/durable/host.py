@@ -35,7 +35,6 @@ class Host:
         self.transcript.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def saved(self) -> list[dict[str, Any]]:
-        """What was written down last."""
         return [json.loads(line) for line in self.transcript.read_text(encoding="utf-8").splitlines()]
 
     async def resume(self, manager: ContextManager, instructions: str = "") -> None:

@@ -25,7 +25,6 @@ def manager_on(store: Store, session_id: str = "s", *, hooks: Any = None, **conf
 
 
 def turns(number: int) -> list[Message]:
-    """Return questions with an answer each."""
     return [one for n in range(number) for one in (user(f"question {n} " * 30), says(f"a{n} " * 60))]
 
 

@@ -31,7 +31,6 @@ class Waiting:
 
 
 async def compactions_saved(place: Place) -> int:
-    """Return the compactions that a resumed session knows of."""
     store = place.store()
     data = await store.load_checkpoint(place.session_id())
     await store.close()
@@ -127,7 +126,6 @@ async def with_secret(place: Place, hooks: Any = None) -> ContextManager:
 
 
 async def forgotten_elsewhere(place: Place) -> None:
-    """Forget the first message with another manager."""
     other = manager_on(place.store(), place.session_id())
     assert await other.forget(["m1"]) == ["m1"]
     await other.close()

@@ -16,7 +16,6 @@ from tests.places import Place
 
 @asynccontextmanager
 async def opened(embedder: object, place: Place) -> AsyncGenerator[ContextManager]:
-    """The session of a process."""
     manager = searching(embedder, place.store(), place.session_id())
     yield manager
     await manager.close()

@@ -14,15 +14,12 @@ class Mounted:
 
     @property
     def package(self) -> str:
-        """Import name of its package."""
         return f"amplifier_{self.module.replace('-', '_')}"
 
     def entry(self, **config: Any) -> dict[str, Any]:
-        """Its entry in a mount plan."""
         return {"module": self.module, "config": {**self.config, **config}}
 
     async def mount(self, coordinator: Any, config: dict[str, Any] | None) -> Any:
-        """What the kernel calls."""
         settings = {**self.config, **(config or {})} if self.config else config
         return await importlib.import_module(self.package).mount(coordinator, settings)
 

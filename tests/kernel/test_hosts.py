@@ -26,7 +26,6 @@ pytestmark = pytest.mark.kernel
 
 @asynccontextmanager
 async def running(name: str = "host", **config: Any) -> AsyncGenerator[tuple[Any, ContextManager]]:
-    """A session of the real kernel and its context."""
     plan = mount_plan(CURRENT.entry(**config), script=["Done."] * 50, window=8_000, provider={"check": True})
     async with session(plan, session_id=name) as opened:
         yield opened, opened.coordinator.get("context")

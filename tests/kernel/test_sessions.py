@@ -40,7 +40,6 @@ def echo_module(tool: Echo) -> dict[str, Any]:
 
 
 def reading(pages: int, start: int = 0) -> list[dict[str, Any]]:
-    """Answers that read page after page."""
     return [{"calls": [{"tool": "echo", "arguments": {"page": start + page}}]} for page in range(pages)]
 
 

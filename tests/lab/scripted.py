@@ -13,7 +13,6 @@ from tests.messages import user as user
 
 
 def scale() -> TokenScale:
-    """A scale that counts words."""
     return TokenScale(WordCounter())
 
 
@@ -49,8 +48,6 @@ class Scripted:
 
 
 def scripted(viewing: Viewing) -> Manager:
-    """A manager of that kind."""
-
     @asynccontextmanager
     async def opening(scale: TokenScale, budget: int) -> Opened:
         yield Scripted(viewing)

@@ -64,7 +64,6 @@ class Mutant:
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:
-    """All mutants, in the order of the text."""
     text = _Text(source)
     found = [(span, node, parents) for node, parents in _nodes(ast.parse(source), ()) for span in text.spans(node)]
     alike: Counter[tuple[str, str, str]] = Counter()

@@ -22,7 +22,6 @@ PACKAGES = [path.parent for path in sorted(ROOT.glob("*/pyproject.toml"))]
 
 
 def files_of(folder: Path) -> set[str]:
-    """The names of all files of a folder, at any depth."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -44,11 +43,9 @@ class Built:
 
     @property
     def top(self) -> str:
-        """Import name of the package."""
         return self.wheel.name.split("-")[0]
 
     def in_the_wheel(self) -> dict[str, bytes]:
-        """The files of the wheel by name."""
         with zipfile.ZipFile(self.wheel) as archive:
             return {name: archive.read(name) for name in archive.namelist()}
 

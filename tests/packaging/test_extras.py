@@ -24,7 +24,6 @@ RUN = "from amplifier_context_cli import main; main()"
 
 
 def project(folder: str) -> dict[str, Any]:
-    """The table [project] of a package."""
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 

@@ -55,7 +55,6 @@ async def pair_after(seed: int, steps: Sequence[int], names: dict[str, str]) -> 
 
 
 async def _work(url: str, seed: int, names: dict[str, str], taken: Sequence[int], first: int, **options: Any) -> None:
-    """Take steps until killed."""
     pair = await pair_after(seed, taken, names)
     pair.store = open_store(url, **options)
     for number in range(first, first + 100):

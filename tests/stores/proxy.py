@@ -43,7 +43,6 @@ class Proxy:
         self._cuts.append(PlannedCut(mark, moment, then_refuse))
 
     def accept(self) -> None:
-        """Accept connections again."""
         self._refusing = False
 
     async def forward(self, client: StreamReader, to_client: StreamWriter) -> None:
@@ -93,7 +92,6 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
 
 @contextlib.asynccontextmanager
 async def proxied(port: int) -> AsyncGenerator[Proxy]:
-    """Run a proxy in front of a port."""
     proxy = Proxy(port)
     async with await asyncio.start_server(proxy.forward, "127.0.0.1", 0) as server:
         proxy.port = server.sockets[0].getsockname()[1]

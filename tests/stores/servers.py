@@ -150,7 +150,6 @@ def drop_schema(schema: str) -> None:
 
 
 def empty_schema(schema: str) -> None:
-    """Delete all rows of a schema, if it exists."""
     if ask("SELECT 1 FROM pg_tables WHERE schemaname = %s", schema, schema):
         for name in ("sessions", "entries", "archive", "vectors"):
             ask(f"DELETE FROM {name}", schema)

@@ -57,7 +57,6 @@ def messages(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def any_entries(draw: st.DrawFn) -> Entry:
-    """Generate any entry of any message."""
     made = entry(
         draw(st.integers(1, 2**62)),
         draw(messages()),

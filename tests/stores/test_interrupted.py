@@ -40,8 +40,6 @@ Held = dict[str, Whole]
 
 
 class Work(NamedTuple):
-    """What is done in a folder."""
-
     begin: Callable[[Path], Coroutine[Any, Any, None]]  # writes the files that the work finds
     run: Callable[[Path], None]  # does the work; again after a crash
     urls: tuple[str, ...]  # of the stores in the folder afterwards, ``{}`` in place of its path

@@ -64,8 +64,6 @@ class TestLoopContract(OrchestratorBehaviorTests):
 
 
 class TestProviderContract(ProviderBehaviorTests):
-    """The kernel's own suite; it finds modules by folder, so the fixture mounts ours."""
-
     @pytest.fixture
     async def provider_module(self) -> ReplayProvider:
         coordinator = MockCoordinator()

@@ -19,26 +19,21 @@ READ = ToolSpec(name="read", description="Reads a file.", parameters={"type": "o
 
 
 def service_of(api: str, script: Policy, model: Model = MODEL) -> Service:
-    """A service of a vendor with one model."""
     return {"openai": OpenAIService, "anthropic": AnthropicService}[api](script, model)
 
 
 def ask(*messages: dict[str, Any], **settings: Any) -> ChatRequest:
-    """A request of the kernel."""
     return ChatRequest(messages=[Message(**message) for message in messages or (HI,)], **settings)
 
 
 @dataclass
 class Wired:
-    """A provider and the service that it calls."""
-
     service: Service
     provider: WireProvider
 
 
 @asynccontextmanager
 async def wired(api: str, script: Policy, *, model: Model = MODEL, hooks: Any = None) -> AsyncGenerator[Wired]:
-    """Serve a vendor's API, with a provider that calls it."""
     service = service_of(api, script, model)
     async with serving(service) as address:
         provider = WireProvider({"api": api, "base_url": address}, hooks=hooks)

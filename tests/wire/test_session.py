@@ -26,7 +26,6 @@ ANSWER = 500
 
 
 def plan(module: str, api: str, folder: Path, **context: Any) -> dict[str, Any]:
-    """Return a plan with a context module; keyword arguments are its config."""
     provider = {"api": api, "context_window": WINDOW, "max_output_tokens": ANSWER}
     return {
         "session": {
@@ -40,7 +39,6 @@ def plan(module: str, api: str, folder: Path, **context: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder that the scripted agent explores."""
     folder = tmp_path / "project"
     folder.mkdir()
     for part in range(12):

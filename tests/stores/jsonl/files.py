@@ -84,8 +84,6 @@ def garble(database: Path, *seqs: int) -> None:
 
 
 class Files:
-    """The files of a session."""
-
     def __init__(self, root: Path, session_id: str = "s") -> None:
         self.folder = root / session_id
         self.main, self.database = self.path(NAME), self.path("context.db")

@@ -135,14 +135,12 @@ async def test_a_replacement_or_a_deletion_whose_outcome_was_unknown_can_be_repe
 
 @pytest.fixture(scope="module")
 def server(backend: str) -> Generator[PrivateServer]:
-    """A server of the tests' own."""
     with closing(PRIVATE[backend]()) as started:
         yield started
 
 
 @pytest.fixture
 async def there(backend: str, server: PrivateServer) -> AsyncGenerator[LeasedStore]:
-    """A store on it."""
     store = store_of(f"{server.url}?{PARAMETERS[backend]}={own_name()}&{TIMEOUTS[backend]}")
     yield store
     await store.close()

@@ -31,7 +31,6 @@ from tests.stores.servers import REDIS, PrivateRedis, with_parameters
 
 @pytest.fixture
 def client(prefix: str) -> Generator[Any]:
-    """A client that sees the keys."""
     with redis.Redis.from_url(REDIS, decode_responses=True) as client:
         yield client
 
@@ -50,7 +49,6 @@ def own() -> Generator[PrivateRedis]:
 
 @pytest.fixture
 async def there(own: PrivateRedis) -> Any:
-    """A store on it."""
     store = RedisStore.from_url(own.url)
     yield store
     await store.close()
@@ -208,7 +206,6 @@ FAR = 2**53  # milliseconds: a lease that does not expire
 
 @pytest.fixture
 def former(client: Any, prefix: str) -> Any:
-    """The keys of the recorded sessions."""
     for name, (kind, value) in RECORDED.items():
         add = {"hash": lambda key, value: client.hset(key, mapping=value), "zset": client.zadd, "string": client.set}
         add["list"] = lambda key, value: client.rpush(key, *value)

@@ -49,7 +49,6 @@ def change(path: Path, *statements: str) -> None:
 
 
 def flip(path: Path, start: int, length: int) -> None:
-    """Change bytes of a file."""
     data = bytearray(path.read_bytes())
     data[start : start + length] = bytes(byte ^ 0xDA for byte in data[start : start + length])
     path.write_bytes(data)
@@ -129,8 +128,6 @@ def damage(data: bytes, chance: random.Random) -> tuple[str, bytes]:
 
 
 class Trial:
-    """A damaged database in use."""
-
     def __init__(self, path: Path, damaged: bytes, sessions: Sessions) -> None:
         for file in path.parent.iterdir():
             file.unlink()

@@ -41,7 +41,6 @@ async def test_the_mode_is_that_of_the_file_system_of_the_innermost_mount(
 
 @pytest.fixture(params=["sqlite:{}/a.db", "jsonl:{}"], ids=["sqlite", "jsonl"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store whose URL names the journal."""
     return f"{request.param.format(tmp_path)}?journal=truncate"
 
 

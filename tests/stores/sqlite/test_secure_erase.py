@@ -42,7 +42,6 @@ async def holding(path: Path, *words: str) -> list[str]:
 
 @contextmanager
 def reading(path: Path) -> Generator[None]:
-    """Read a database all the while."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("BEGIN")
         db.execute("SELECT count(*) FROM entries").fetchone()
