@@ -1,7 +1,10 @@
-"""One conversation for every adapter: an agent reads pages in two turns, far more than fit into its budget."""
+"""One conversation for every adapter: an agent reads pages in two turns, far more than fit into its budget.
+
+The `Reader` of each test is a model of its library that plays the `Script`.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from amplifier_context_core import ContextManager, count_tokens, load_config
@@ -27,12 +30,28 @@ def page(number: int) -> str:
     )
 
 
-def call(turn: int, number: int) -> tuple[str, dict[str, int]]:
-    return f"call_{turn}_{number}", {"number": number}
+class Script:
+    """Reads a page with each request, and answers at the end of each turn."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[Any]] = []
+
+    def call(self, request: Iterable[Any]) -> tuple[str, dict[str, int]] | None:
+        """Note a request. Return id and arguments of the call that it is answered by, None for the answer."""
+        turn, number = divmod(len(self.requests), PAGES + 1)
+        self.requests.append(list(request))
+        return (f"call_{turn + 1}_{number}", {"number": number}) if number < PAGES else None
 
 
-def arguments(number: int) -> str:
-    return json.dumps({"number": number})
+def asks(id: str, name: str, arguments: str) -> Message:
+    """A message with a call, in OpenAI's shape."""
+    function = {"name": name, "arguments": arguments}
+    return {"role": "assistant", "content": "", "tool_calls": [{"id": id, "type": "function", "function": function}]}
+
+
+def has_each_page(messages: Sequence[Message]) -> bool:
+    """True if each page is there as it was read, twice."""
+    return [one["content"] for one in messages if one["role"] == "tool"] == [*map(page, range(PAGES))] * 2
 
 
 def judge(requests: Sequence[Sequence[Message]]) -> None:
@@ -47,7 +66,7 @@ def judge(requests: Sequence[Sequence[Message]]) -> None:
     assert 0 < breaks < len(requests) / 4, "a prefix breaks with a compaction only"
     last = requests[-1]
     assert NEXT_TASK in [message["content"] for message in last]
-    assert (last[-1]["tool_call_id"], last[-1]["content"]) == (call(2, PAGES - 1)[0], page(PAGES - 1))
+    assert (last[-1]["tool_call_id"], last[-1]["content"]) == (f"call_2_{PAGES - 1}", page(PAGES - 1))
     text = json.dumps(last)
     assert ANSWER in text, "an earlier answer is in a chapter"
     assert page(3)[:200] not in text

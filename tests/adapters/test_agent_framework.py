@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, open_store
-from tests.adapters.scenario import ANSWER, NEXT_TASK, PAGES, TASK, call, context, judge, page
+from tests.adapters.scenario import ANSWER, NEXT_TASK, TASK, Script, asks, context, has_each_page, judge, page
+from tests.messages import result
 
 pytest.importorskip("agent_framework", reason="`make adapters` installs it")
 
@@ -17,31 +18,26 @@ from examples.adapters.agent_framework_context import AmplifierCompaction, Ampli
 
 
 def as_openai(messages: list[Message]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for message in messages:
-        for content in message.contents:
-            if content.type == "function_call":
-                function = {"name": content.name, "arguments": json.dumps(content.parse_arguments())}
-                asked = {"id": content.call_id, "type": "function", "function": function}
-                made.append({"role": "assistant", "content": "", "tool_calls": [asked]})
-            elif content.type == "function_result":
-                made.append({"role": "tool", "tool_call_id": content.call_id, "content": content.result})
-            else:
-                made.append({"role": str(message.role), "content": content.text})
-    return made
+    return [one_as_openai(str(message.role), content) for message in messages for content in message.contents]
+
+
+def one_as_openai(role: str, content: Content) -> dict[str, Any]:
+    if content.type == "function_call":
+        return asks(content.call_id, content.name, json.dumps(content.parse_arguments()))
+    if content.type == "function_result":
+        return result(content.call_id, content.result)
+    return {"role": role, "content": content.text}
 
 
 class Reader(FunctionInvocationLayer, BaseChatClient):
     def __init__(self) -> None:
         super().__init__()
-        self.requests: list[list[Message]] = []
+        self.script = Script()
 
     async def _inner_get_response(self, *, messages: Any, **options: Any) -> ChatResponse:
-        turn, step = divmod(len(self.requests), PAGES + 1)
-        self.requests.append(list(messages))
-        name, arguments = call(turn + 1, step)
-        asked = Content.from_function_call(name, "read_page", arguments=arguments)
-        return ChatResponse(messages=[Message("assistant", [asked if step < PAGES else ANSWER])])
+        call = self.script.call(messages)
+        said = Content.from_function_call(call[0], "read_page", arguments=call[1]) if call else ANSWER
+        return ChatResponse(messages=[Message("assistant", [said])])
 
 
 def read_page(number: int) -> str:
@@ -63,10 +59,9 @@ async def test_an_agent_outgrows_its_budget_and_every_request_is_valid(tmp_path:
     session = agent.create_session(session_id="talk")
     await agent.run(TASK, session=session)
     await agent.run(NEXT_TASK, session=session)
-    judge([as_openai(request) for request in client.requests])
+    judge([as_openai(request) for request in client.script.requests])
     await history.context("talk").close()
-    whole = as_openai(await history_in(tmp_path).get_messages("talk"))  # the next process
-    assert [one["content"] for one in whole if one["role"] == "tool"] == [*map(page, range(PAGES))] * 2
+    assert has_each_page(as_openai(await history_in(tmp_path).get_messages("talk")))  # in the next process
 
 
 async def test_a_history_gives_back_the_messages_that_it_was_given_but_for_what_was_erased(tmp_path: Path) -> None:

@@ -1,30 +1,28 @@
 """The adapter for LangChain, in an agent of the library."""
 
 import asyncio
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
-from tests.adapters.scenario import ANSWER, NEXT_TASK, PAGES, TASK, call, context, judge, page
+from tests.adapters.scenario import ANSWER, NEXT_TASK, TASK, Script, context, has_each_page, judge, page
 
 pytest.importorskip("langchain", reason="`make adapters` installs it")
 
 from langchain.agents import create_agent
 from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, ToolMessage, convert_to_openai_messages
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, convert_to_openai_messages
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
-from pydantic import PrivateAttr
+from pydantic import Field
 
 from examples.adapters.langchain_context import AmplifierContext
 
 
 class Reader(BaseChatModel):
-    _requests: list[list[BaseMessage]] = PrivateAttr(default_factory=list)
+    script: Script = Field(default_factory=Script)
 
-    @property
-    def requests(self) -> list[list[BaseMessage]]:
-        return self._requests
+    model_config: ClassVar = {"arbitrary_types_allowed": True}
 
     @property
     def _llm_type(self) -> str:
@@ -34,10 +32,8 @@ class Reader(BaseChatModel):
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **options: Any) -> ChatResult:
-        turn, step = divmod(len(self._requests), PAGES + 1)
-        self._requests.append(list(messages))
-        name, arguments = call(turn + 1, step)
-        calls = [{"id": name, "name": "read_page", "args": arguments}] if step < PAGES else []
+        call = self.script.call(messages)
+        calls = [{"id": call[0], "name": "read_page", "args": call[1]}] if call else []
         answer = AIMessage("" if calls else ANSWER, tool_calls=calls)
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
@@ -61,8 +57,8 @@ async def test_an_agent_outgrows_its_budget_and_every_request_is_valid(has_loop:
 
     await answered(TASK)
     messages = await answered(NEXT_TASK)
-    judge([convert_to_openai_messages(request) for request in model.requests])
-    assert [one.content for one in messages if isinstance(one, ToolMessage)] == [*map(page, range(PAGES))] * 2
-    sent = len(model.requests)
+    judge([convert_to_openai_messages(request) for request in model.script.requests])
+    assert has_each_page(convert_to_openai_messages(messages))
+    sent = len(model.script.requests)
     await answered("Something else.", "there")
-    assert [one.content for one in model.requests[sent]] == ["Something else."], "threads are kept apart"
+    assert [one.content for one in model.script.requests[sent]] == ["Something else."], "threads are kept apart"

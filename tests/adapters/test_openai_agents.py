@@ -1,5 +1,6 @@
 """The adapter for the OpenAI Agents SDK, in an agent of the library."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core import ContextManager, open_store
-from tests.adapters.scenario import ANSWER, NEXT_TASK, PAGES, TASK, Message, arguments, call, context, judge, page
+from tests.adapters.scenario import ANSWER, NEXT_TASK, TASK, Message, Script, asks, context, has_each_page, judge, page
+from tests.messages import result
 
 pytest.importorskip("agents", reason="`make adapters` installs it")
 
@@ -20,41 +22,29 @@ from examples.adapters.openai_agents_context import AmplifierSession, fit
 MANY = 1_000  # turns of one run
 
 
-def as_openai(items: list[Any]) -> list[Message]:
-    made: list[Message] = []
-    for item in items:
-        if item.get("type") == "function_call":
-            function = {"name": item["name"], "arguments": item["arguments"]}
-            asked = {"id": item["call_id"], "type": "function", "function": function}
-            made.append({"role": "assistant", "content": "", "tool_calls": [asked]})
-        elif item.get("type") == "function_call_output":
-            made.append({"role": "tool", "tool_call_id": item["call_id"], "content": item["output"]})
-        else:
-            content = item["content"]
-            text = content if isinstance(content, str) else "".join(part["text"] for part in content)
-            made.append({"role": item["role"], "content": text})
-    return made
+def as_openai(item: Any) -> Message:
+    if item.get("type") == "function_call":
+        return asks(item["call_id"], item["name"], item["arguments"])
+    if item.get("type") == "function_call_output":
+        return result(item["call_id"], item["output"])
+    content = item["content"]
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    return {"role": item["role"], "content": text}
 
 
 class Reader(Model):
     def __init__(self) -> None:
-        self.requests: list[list[Any]] = []
+        self.script = Script()
 
     async def get_response(self, system_instructions: Any, input: Any, *_: Any, **options: Any) -> ModelResponse:
-        turn, step = divmod(len(self.requests), PAGES + 1)
-        self.requests.append(list(input))
-        output: Any = ResponseFunctionToolCall(
-            type="function_call",
-            id=f"fc_{len(self.requests)}",
-            call_id=call(turn + 1, step)[0],
-            name="read_page",
-            arguments=arguments(step),
-        )
-        if step == PAGES:
+        call, id = self.script.call(input), f"id_{len(self.script.requests)}"
+        if call:
+            asked = {"call_id": call[0], "name": "read_page", "arguments": json.dumps(call[1])}
+            output: Any = ResponseFunctionToolCall(type="function_call", id=f"fc_{id}", **asked)
+        else:
             text = ResponseOutputText(type="output_text", text=ANSWER, annotations=[])
-            output = ResponseOutputMessage(
-                type="message", id=f"msg_{turn}", role="assistant", status="completed", content=[text]
-            )
+            said: Any = {"role": "assistant", "status": "completed", "content": [text]}
+            output = ResponseOutputMessage(type="message", id=f"msg_{id}", **said)
         return ModelResponse(output=[output], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **options: Any) -> Any:
@@ -82,9 +72,8 @@ async def test_an_agent_outgrows_its_budget_and_every_request_is_valid(tmp_path:
     session = AmplifierSession(kept)
     assert isinstance(session, Session)
     await Runner.run(agent, NEXT_TASK, session=session, run_config=config, max_turns=MANY)
-    judge([as_openai(request) for request in reader.requests])
-    items = await session.get_items()
-    assert [one["content"] for one in as_openai(items) if one["role"] == "tool"] == [*map(page, range(PAGES))] * 2
+    judge([[*map(as_openai, request)] for request in reader.script.requests])
+    assert has_each_page([*map(as_openai, await session.get_items())])
     await kept.close()
 
 
