@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.kernel.mounted import CURRENT, Mounted
+from tests.kernel.hosted import CURRENT, Mounted
 from tests.places import ALL, Place, marked_backends, wanted
 
 ROOT = Path(__file__).parents[2]

@@ -1,20 +1,44 @@
-"""A host that keeps transcripts itself and the checkpoints of a context beside them.
+"""The context module that the tests of this folder mount: each runs once for every one it is meant for. And a host that
+keeps transcripts itself and the checkpoints of a context beside them.
 
 `Host` makes the calls of `microsoft/amplifier-unified`, `amplifier_web/context_continuity.py`, in their order.
 """
 
+import importlib
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from amplifier_context_core import ContextManager
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import check_request, mount_plan, session
-from tests.kernel.mounted import CURRENT
 from tests.managers import feed
 from tests.messages import Message, work
+
+
+@dataclass
+class Mounted:
+    """A context module, and what the mount plan says besides."""
+
+    module: str = "context-simple"
+    config: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def package(self) -> str:
+        return f"amplifier_{self.module.replace('-', '_')}"
+
+    def entry(self, **config: Any) -> dict[str, Any]:
+        return {"module": self.module, "config": {**self.config, **config}}
+
+    async def mount(self, coordinator: Any, config: dict[str, Any] | None) -> Any:
+        settings = {**self.config, **(config or {})} if self.config else config
+        return await importlib.import_module(self.package).mount(coordinator, settings)
+
+
+CURRENT = Mounted()
 
 IDENTITY = {"provider": "anthropic", "model": "one"}
 

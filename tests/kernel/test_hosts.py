@@ -16,8 +16,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import mount_plan, session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
-from tests.kernel.hosted import view_of
-from tests.kernel.mounted import CURRENT
+from tests.kernel.hosted import CURRENT, view_of
 from tests.managers import feed
 from tests.messages import Message, system, text, user
 

@@ -14,7 +14,7 @@ from amplifier_core.validation.structural import ContextStructuralTests
 from amplifier_context_core import ContextManager
 from amplifier_context_core.kernel import warn_of_duplicate_ids
 from tests.distributions import install
-from tests.kernel.mounted import CURRENT
+from tests.kernel.hosted import CURRENT
 from tests.replaced import REPLACED
 
 pytestmark = pytest.mark.kernel

@@ -15,8 +15,7 @@ import amplifier_context_summary
 from amplifier_context_core import ConfigError, ContextManager
 from amplifier_context_core.messages.parsing import text_of
 from amplifier_context_testing import EventRecorder, mount_plan, session
-from tests.kernel.hosted import process, view_of, worked
-from tests.kernel.mounted import CURRENT
+from tests.kernel.hosted import CURRENT, process, view_of, worked
 from tests.managers import feed
 from tests.messages import result, says, system, user
 

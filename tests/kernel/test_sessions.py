@@ -7,7 +7,7 @@ import pytest
 from amplifier_core import ToolResult
 
 from amplifier_context_testing import EventRecorder, mount_plan, session
-from tests.kernel.mounted import CURRENT
+from tests.kernel.hosted import CURRENT
 from tests.places import BACKENDS
 
 # In memory, in files (the default of what is persistent) and in SQLite; on the servers the first test.
