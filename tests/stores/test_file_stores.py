@@ -66,6 +66,28 @@ async def test_a_url_names_a_path_as_a_shell_does_and_reading_makes_no_file(
         await store.close()
 
 
+FILES = [("jsonl:{}", f"s/{name}") for name in ("context-messages.jsonl", "context-messages.lock", "context.db")]
+DATABASE = [("sqlite:{}/sessions.db", name) for name in ("sessions.db", "sessions.db-wal")]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda place: place.symlink_to(place.with_name("elsewhere"))])
+@pytest.mark.parametrize(("url", "file"), [*FILES, *DATABASE])
+async def test_nothing_but_ordinary_files_is_opened_until_it_is_moved_away_and_nothing_hangs(
+    tmp_path: Path, url: str, file: str, make: Callable[[Path], None]
+) -> None:
+    store, place = open_store(url.format(tmp_path)), tmp_path / file
+    await begin(store)
+    await store.close()
+    place.unlink(missing_ok=True)
+    make(place)
+    await refused(store.append("s", entries(90, 90)), says=rf"{place.name}|is no file|symbolic link")
+    assert not place.with_name("elsewhere").exists()
+    await store.close()
+    place.rmdir() if place.is_dir() else place.unlink()
+    await store.append("s", entries(90, 90))
+    await store.close()
+
+
 async def test_without_an_archive_nothing_replaced_is_kept(url: str, tmp_path: Path) -> None:
     store = open_store(url, archive=False)
     await store.append("s", entries(1, 6))

@@ -1,6 +1,5 @@
 """The full-text index in memory: it finds what a scan finds, and follows the history."""
 
-import sqlite3
 from collections.abc import Sequence
 
 import pytest
@@ -32,10 +31,7 @@ def test_an_index_that_followed_edits_finds_what_a_scan_finds_in_the_same_order(
 
 
 def test_without_fts5_or_its_trigrams_the_history_is_scanned(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(db: sqlite3.Connection) -> bool:
-        return False
-
-    monkeypatch.setattr(word_index, "can_index", without)
+    monkeypatch.setattr(word_index, "can_index", lambda db: False)
     history = [entry(1, "heron"), entry(2, "goose")]
     assert WordIndex().search(history, "heron", 5) == [history[0]]
 

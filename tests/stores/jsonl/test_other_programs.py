@@ -5,7 +5,6 @@ import os
 import shutil
 import sqlite3
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,21 +193,6 @@ async def test_nothing_is_written_to_a_database_that_another_program_removed(
     await refused(store.append("s", entries(4, 4)), says="another program removed or replaced")
     await store.release("s")
     await store.append("s", entries(9, 9))
-
-
-@pytest.mark.parametrize("part", ["context-messages.jsonl", "context-messages.lock", "context.db"])
-@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo, lambda place: place.symlink_to("../elsewhere")])
-async def test_nothing_but_ordinary_files_is_opened_and_nothing_hangs(
-    root: Path, store: JsonlStore, part: str, make: Callable[[Path], None]
-) -> None:
-    await begin(store)
-    await store.close()
-    place = Files(root).path(part)
-    place.unlink(missing_ok=True)
-    make(place)
-    await refused(store.open("s"), says=part)
-    await store.close()
-    assert not (root / "elsewhere").exists()
 
 
 async def test_a_lock_file_that_is_not_locked_names_no_holder(root: Path, store: JsonlStore) -> None:

@@ -6,6 +6,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import redis
@@ -27,11 +28,7 @@ Pair = tuple[LeasedStore, LeasedStore]
 async def pair(url: str) -> AsyncGenerator[Pair]:
     """A store that does not renew its leases, as if it were stopped, and another, whose leases outlast the test."""
     stopped, other = (store_of(with_parameters(url, lease_ttl=ttl)) for ttl in (0.4, 60))
-
-    async def never() -> None:
-        return None
-
-    stopped._renew = lambda driver: never()
+    stopped._renew = AsyncMock()
     yield stopped, other
     await stopped.close()
     await other.close()
