@@ -4,7 +4,6 @@ None of them but the kernel is on PyPI, so their calls are made here in their or
 mounted.
 """
 
-import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 from amplifier_context_core import ContextManager
 from amplifier_context_testing import mount_plan, session
 from amplifier_context_testing.checks.conversation_builder import ConversationBuilder
+from tests.durable.host import Host
 from tests.kernel.hosted import CURRENT, view_of
 from tests.managers import feed
 from tests.messages import Message, system, text, user
@@ -39,21 +39,15 @@ def talk(rounds: int = 3) -> list[Message]:
     return made.say("Nothing there.").messages
 
 
-def host_file(folder: Path, messages: list[Message]) -> list[Message]:
-    """What app-cli's SessionStore makes of a history: transcript.jsonl without instructions, read back."""
-    path = folder / "transcript.jsonl"
-    rows = [message for message in messages if message.get("role") not in ("system", "developer")]
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 async def test_what_the_cli_saves_is_resumed_below_its_fresh_prompt_repaired_and_cleared(tmp_path: Path) -> None:
-    """app-cli: incremental_save, session_runner, main."""
+    """app-cli: incremental_save, session_runner, main, and its SessionStore, which is `Host`."""
+    host = Host(tmp_path, "first")
     async with running("first", max_tokens=2_500) as (opened, context):
         for number in range(12):
             assert await opened.execute(f"Prompt {number}. " + "word " * 400) == "Done."
         assert (await context.explain())["compactions"] > 0
-        saved = host_file(tmp_path, await context.get_messages())
+        await host.save(context)
+        saved = host.saved()
     async with running("second") as (opened, context):
         await context.add_message(system("Fresh prompt."))
         fresh = (await context.get_messages())[0]

@@ -8,8 +8,6 @@ from amplifier_context_testing import WordCounter
 from amplifier_context_testing.caches.token_scale import TokenScale
 from amplifier_context_testing.checks.message_shapes import Message
 from lab.managers import Manager, Opened
-from tests.messages import says as says
-from tests.messages import user as user
 
 
 def scale() -> TokenScale:
@@ -18,10 +16,6 @@ def scale() -> TokenScale:
 
 def calls(name: str, arguments: dict[str, Any], call_id: str = "c1") -> Message:
     return {"role": "assistant", "content": "", "tool_calls": [{"id": call_id, "tool": name, "arguments": arguments}]}
-
-
-def result(text: str, call_id: str = "c1") -> Message:
-    return {"role": "tool", "tool_call_id": call_id, "content": text}
 
 
 def chapter(text: str) -> Message:

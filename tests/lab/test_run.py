@@ -12,13 +12,13 @@ from amplifier_context_testing.caches.request import Request
 from lab import Figures, Manager, Session, Size, manager, measure, read_sessions
 from lab.recall import RecallProbe, References
 from lab.shares import Share
-
-from .scripted import calls, chapter, result, says, scale, scripted, user
+from tests.lab.scripted import calls, chapter, scale, scripted
+from tests.messages import result, says, user
 
 MESSAGES = [
     user("mend old_name in app.py"),
     calls("read", {"p": "app.py"}),
-    result("line_1 line_2 line_3"),
+    result("c1", "line_1 line_2 line_3"),
     says("line_2 is wrong"),
     user("then mend it"),
     says("old_name and line_3"),
@@ -80,7 +80,7 @@ Messages = list[dict[str, Any]]
 HISTORY: Messages = [
     user("fix the bug"),
     calls("read_file", {"path": "src/app.py"}),
-    result("def load_all(): ..."),
+    result("c1", "def load_all(): ..."),
     says("There is helper_one."),
 ]
 

@@ -7,7 +7,8 @@ from amplifier_context_testing.caches.anthropic import Anthropic
 from amplifier_context_testing.caches.openai import OpenAI
 from amplifier_context_testing.caches.request import Request
 from amplifier_context_testing.checks.message_shapes import Message
-from tests.lab.scripted import chapter, result, says, scale, user
+from tests.lab.scripted import chapter, scale
+from tests.messages import result, says, user
 
 SYSTEM: Message = {"role": "system", "content": "w " * 96}  # 100 tokens
 
@@ -23,14 +24,14 @@ TWELVE: list[Message] = [
     SYSTEM,
     user("fix it " + "w " * 4),
     called("a"),
-    result("w " * 46, "a"),
+    result("a", "w " * 46),
     called("b", "c"),
-    result("w " * 36, "b"),
-    result("w " * 26, "c"),
+    result("b", "w " * 36),
+    result("c", "w " * 26),
     says("w " * 16),
     user("and now " + "w " * 4),
     called("d"),
-    result("w " * 56, "d"),
+    result("d", "w " * 56),
     says("w " * 6),
 ]
 CHAPTER = chapter("what was done " + "w " * 23)  # 30 tokens
