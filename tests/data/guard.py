@@ -1,10 +1,10 @@
 """The guard of views: hashes of every view of whole sessions, so that a change that must change nothing is seen to.
 
-A session is replayed message by message, with the clock frozen, in windows of a tenth, a quarter and half of it. Each
-view is held to the rules of providers and to its budget, the history at the end to what was added. The first hash
-covers each view as it is sent, the second the reports of `explain`. Sessions that use what a replay does not
-are in `scenarios.py`, each with one pair of hashes. `make guard` records all again, after a change that is meant to
-change them.
+A session is replayed message by message, with the clock frozen, in windows of a tenth, a quarter and half of it. At the
+end the history is what was added. The first hash covers each view as it is sent, the second the reports of `explain`.
+Before a hash is recorded, its views are held to the rules of providers and to their budget. Sessions that use what a
+replay does not are in `scenarios.py`, each with one pair of hashes. `make guard` records all again, after a change that
+is meant to change them.
 """
 
 import asyncio
@@ -34,8 +34,11 @@ EVERY = 10  # requests between two reports that are hashed; the last one always 
 _NOW = "2026-01-01T00:00:00.000+00:00"
 
 
-async def fingerprint(messages: Sequence[Message], share: float) -> str:
-    """Return the hashes of all views and of all reports of one session in a window of this share of its tokens."""
+async def fingerprint(messages: Sequence[Message], share: float, *, judges: bool = True) -> str:
+    """Return the hashes of all views and of all reports of one session in a window of this share of its tokens.
+
+    Views of which the hash is known were judged when it was recorded: to compare them, a caller need not judge them.
+    """
     shared_cache.clear()
     budget = max(200, int(count_tokens(list(messages), approx_token_counter) * share))
     config = load_config({"token_counter": "heuristic", "max_tokens": budget})
@@ -46,7 +49,8 @@ async def fingerprint(messages: Sequence[Message], share: float) -> str:
         if message["role"] == "assistant":
             requests += 1
             view = await manager.get_messages_for_request()
-            _judge(manager, view, budget)
+            if judges:
+                _judge(manager, view, budget)
             _feed(views, view)
             if requests % EVERY == 0:
                 _feed(reports, await manager.explain())

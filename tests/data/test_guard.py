@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amplifier_context_core import exact_token_counter
-from tests.data.guard import RECORDED, SHARES, fingerprint, fingerprints, made_sessions, recorded_sessions
+from tests.data.guard import RECORDED, SHARES, fingerprint, made_sessions, recorded_sessions
 from tests.data.scenarios import SCENARIOS, STORED
 from tests.places import ALL, Place, parameters
 
@@ -24,7 +24,7 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", sorted(made_sessions()))
 async def test_the_views_of_a_made_session_are_as_recorded(name: str) -> None:
-    assert await fingerprints({name: made_sessions()[name]}) == {name: KNOWN[name]}
+    assert [await fingerprint(made_sessions()[name], share, judges=ALL) for share in SHARES] == KNOWN[name]
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
