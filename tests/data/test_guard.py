@@ -10,9 +10,10 @@ import pytest
 from amplifier_context_core import exact_token_counter
 from tests.data.guard import RECORDED, SHARES, fingerprint, made_sessions, recorded_sessions
 from tests.data.scenarios import SCENARIOS, STORED
-from tests.places import ALL, Place, parameters
+from tests.places import ALL, BACKENDS, Place, parameters
 
 KNOWN: dict[str, list[str]] = json.loads(RECORDED.read_text())
+FEW = ("memory", "sqlite")  # for forks; the other stores in a soak, and in tests/laws/test_session_laws.py
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +35,10 @@ async def test_the_views_of_a_scenario_are_as_recorded(name: str) -> None:
     assert [await SCENARIOS[name]()] == KNOWN[f"scenario/{name}"]
 
 
-@pytest.mark.parametrize("backend", parameters())
-@pytest.mark.parametrize("name", STORED)
+CASES = [(name, one) for name in STORED for one in parameters(*FEW if name == "forked" else (), soak=BACKENDS)]
+
+
+@pytest.mark.parametrize(("name", "backend"), [pytest.param(name, *one.values, marks=one.marks) for name, one in CASES])
 async def test_the_views_of_a_stored_scenario_are_as_recorded_in_each_store(
     name: str, backend: str, tmp_path: Path
 ) -> None:
