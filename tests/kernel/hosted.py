@@ -108,9 +108,9 @@ async def view_of(context: ContextManager) -> list[Message]:
 
 async def worked(host: Host, context: ContextManager) -> list[Message]:
     """Work until the context has compacted, and let the host save. Return the last view."""
-    messages = work(120, task="Schau \u2013 'é'.", output=100)
-    for start in range(0, len(messages), 40):
-        await view_of(await feed(context, messages[start : start + 40]))
+    messages = work(60, task="Schau \u2013 'é'.", output=100)
+    for start in range(0, len(messages), 20):
+        await view_of(await feed(context, messages[start : start + 20]))
     await host.checkpoint()  # as after a tool
     assert (await context.explain())["compactions"] > 0
     return await view_of(context)
