@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
-from importlib.metadata import packages_distributions
+from importlib.metadata import EntryPoint, packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from amplifier_context_cli import app
+from tests.cli.kept import run
 from tests.pages import ROOT
 
 OURS = "amplifier_context_"
@@ -98,14 +100,15 @@ def test_a_store_without_its_driver_names_the_extra_and_the_python_that_has_it_a
     assert re.search(rf"ConfigError: .*: {re.escape(install)}$", done.stderr, re.MULTILINE), done.stderr
 
 
-def test_a_command_of_a_package_that_is_not_installed_names_the_package_and_help_leaves_it_out() -> None:
-    unregistered = "import importlib.metadata as metadata; metadata.entry_points = lambda **_: ()\n"
-    done = python(unregistered + RUN, arguments=["run", "--help"])
-    assert (done.returncode, done.stdout) == (1, "")
+def test_a_command_of_a_package_that_is_not_installed_names_the_package_and_help_leaves_it_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert "  run  " in run("--help").output
+    monkeypatch.setattr(app, "entry_points", lambda **_: ())
+    assert "  run  " not in run("--help").output
+    done = run("run", "--help", code=1)
+    assert done.stdout == ""
     assert "`run` is in the package amplifier-context-testing, which is not installed: pip install" in done.stderr
-    shown = [python(code + RUN, arguments=["--help"]).stdout for code in (unregistered, "")]
-    assert ["  run  " in text for text in shown] == [False, True]
-    assert all("  sessions  " in text for text in shown)
 
 
 def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
@@ -114,14 +117,9 @@ def test_ctrl_c_while_the_command_is_loaded_is_one_line() -> None:
     assert (done.returncode, done.stderr) == (130, "Aborted!\n")
 
 
-def test_a_registered_command_that_cannot_be_loaded_leaves_the_others_alone() -> None:
-    registered = (
-        "import importlib.metadata as metadata\n"
-        "broken = metadata.EntryPoint('broken', 'nowhere.to_be:found', 'amplifier_context.commands')\n"
-        "metadata.entry_points = lambda group='', **_: (broken,) if group == broken.group else ()\n"
-    )
-    listed = python(registered + RUN, arguments=["--help"])
-    assert (listed.returncode, "  sessions  " in listed.stdout) == (0, True)
-    done = python(registered + RUN, arguments=["broken", "--any", "thing"])
-    assert done.returncode == 1
+def test_a_registered_command_that_cannot_be_loaded_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = EntryPoint("broken", "nowhere.to_be:found", app.GROUP)
+    monkeypatch.setattr(app, "entry_points", lambda **_: (broken,))
+    assert "  sessions  " in run("--help").output
+    done = run("broken", "--any", "thing", code=1)
     assert done.stderr.startswith("Error: `broken` cannot be loaded from nowhere.to_be:found: ModuleNotFoundError")
