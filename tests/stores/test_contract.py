@@ -22,7 +22,7 @@ from amplifier_context_testing.store_contract import (
     VectorContract,
     WriterContract,
 )
-from tests.places import parameters
+from tests.places import SERVERS, parameters
 
 
 class AppendsOneByOne(MemoryStore):
@@ -72,7 +72,11 @@ class OnEachStore(StoreFixtures):
 
 
 class TestStores(OnEachStore, StoreContract, WriterContract, CheckContract):
-    pass
+    @pytest.fixture(autouse=True)
+    def few_on_servers(self, backend: str) -> None:
+        """A server takes a second for each history; `TestStoresForLong` draws many."""
+        if backend in SERVERS:
+            self.examples = 10
 
 
 @pytest.mark.parametrize("backend", parameters("jsonl", "sqlite"), indirect=True)

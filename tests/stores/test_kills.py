@@ -38,18 +38,18 @@ def tearing(root: Path) -> Tamper:
 DATABASE, FILES, JOURNAL = "sqlite:{}/kills.db", "jsonl:{}", "?journal=truncate"
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(30, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("times", [1, pytest.param(50, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("url", "count", "how", "durability"),
     [
-        (DATABASE, 25, "", "fsync"),
-        (DATABASE, 20, "", "none"),
-        (DATABASE, 20, "torn", "fsync"),
-        (DATABASE + JOURNAL, 20, "", "fsync"),
-        (FILES, 50, "", "fsync"),
-        (FILES, 30, "torn", "flush"),
-        (FILES, 20, "on a disk", "fsync"),  # where most are met by the kill during an fsync
-        (FILES + JOURNAL, 20, "", "fsync"),
+        (DATABASE, 15, "", "fsync"),
+        (DATABASE, 12, "", "none"),
+        (DATABASE, 12, "torn", "fsync"),
+        (DATABASE + JOURNAL, 12, "", "fsync"),
+        (FILES, 30, "", "fsync"),
+        (FILES, 18, "torn", "flush"),
+        (FILES, 12, "on a disk", "fsync"),  # where most are met by the kill during an fsync
+        (FILES + JOURNAL, 12, "", "fsync"),
     ],
 )
 async def test_nothing_acknowledged_is_lost_whenever_a_writer_is_killed(
