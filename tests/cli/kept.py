@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from click.testing import CliRunner, Result
 
 from amplifier_context_cli.app import main
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core import ContextManager, Store, load_config, open_store
 from amplifier_context_testing import coding_session
 
 SECRET = "sk-live-4242-topsecret"

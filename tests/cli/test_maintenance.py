@@ -9,12 +9,11 @@ from typing import NoReturn
 import pytest
 
 from amplifier_context_cli.maintenance import INCOMPLETE
-from amplifier_context_core import ContextManager
+from amplifier_context_core import ContextManager, Entry
 from amplifier_context_core.errors import NotErased, StoreError
 from amplifier_context_core.stores import Extent, Store, open_store
 from amplifier_context_core.stores.protocol import OnRepair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.cli.kept import fill, in_session, in_store, messages, opened, rows, run, viewed
 from tests.stores.jsonl.files import garble

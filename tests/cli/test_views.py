@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager
-from amplifier_context_core.stores import Store
+from amplifier_context_core import ContextManager, Store
 from tests.cli.kept import Message, in_session, in_store, keep, rows, run, viewed
 from tests.managers import ask, feed
 from tests.messages import says, user, work

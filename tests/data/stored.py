@@ -26,8 +26,7 @@ import psycopg
 import redis
 from psycopg import sql
 
-from amplifier_context_core import ContextManager, Plugins, load_config
-from amplifier_context_core.stores import Store, open_store
+from amplifier_context_core import ContextManager, Plugins, Store, load_config, open_store
 from tests.stores.servers import POSTGRES, REDIS, drop_prefix, drop_schema, own_name, with_parameters
 
 Message = dict[str, Any]

@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from amplifier_context_core import ContextManager, load_config
-from amplifier_context_core.stores import Store
+from amplifier_context_core import ContextManager, Store, load_config
 from amplifier_context_core.view import shared_cache
 from amplifier_context_testing import coding_session
 from tests.authors import make_manager

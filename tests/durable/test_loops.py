@@ -8,9 +8,7 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
-from amplifier_context_core import ContextManager, SessionLost, StoreError
-from amplifier_context_core.stores import MemoryStore
-from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core import ContextManager, Entry, MemoryStore, SessionLost, StoreError
 from tests.authors import make_manager
 from tests.durable.sessions import manager_on
 from tests.messages import user

@@ -8,8 +8,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from amplifier_context_core import ContextManager
-from amplifier_context_core.errors import ConfigError, StoreError
+from amplifier_context_core import ConfigError, ContextManager, StoreError
 from tests.embedders import CORPUS, Deterministic, Fitted, add, searching
 from tests.places import Place
 

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from amplifier_context_core import ContextManager, InvalidMessage, SessionInUse, SessionLost, StoreError
+from amplifier_context_core import ContextManager, Entry, InvalidMessage, SessionInUse, SessionLost, StoreError
 from amplifier_context_core.errors import OutcomeUnknown
 from amplifier_context_core.items import ContextItem
 from amplifier_context_core.stores import Extent, MemoryStore, OnRepair, Store
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_persistent import PersistentConfig
 from tests.authors import make_manager
 from tests.durable.sessions import manager_on

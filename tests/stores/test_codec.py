@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amplifier_context_core import InvalidMessage, StoreError
+from amplifier_context_core import Entry, InvalidMessage, StoreError
 from amplifier_context_core.messages.parsing import parse_message
 from amplifier_context_core.messages.timestamps import timestamp_of
 from amplifier_context_core.messages.usage import Response, Usage
 from amplifier_context_core.stores.codec import decode_entry, encode_extra, loads, message_json
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import differing, entry
 from tests.laws.histories import ANY_STEPS, flat
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core.stores import MemoryStore, Store, open_store
-from amplifier_context_core.transcript.entry import Entry
+from amplifier_context_core import Entry, MemoryStore, Store, open_store
 from amplifier_context_servers.postgres_server import driver as postgres_driver
 from amplifier_context_servers.redis_server import driver as redis_driver
 from amplifier_context_testing.contract.edits import Editing

@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from amplifier_context_core import open_store
-from amplifier_context_core.errors import SessionInUse, StoreError
+from amplifier_context_core import SessionInUse, StoreError, open_store
 from amplifier_context_core.stores import Extent, Searchable
 from amplifier_context_core.stores.jsonl.store import JsonlStore
 from amplifier_context_core.stores.sqlite.store import SqliteStore

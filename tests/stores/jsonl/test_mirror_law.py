@@ -21,9 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from amplifier_context_core.stores import MemoryStore, Store
+from amplifier_context_core import Entry, MemoryStore, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_core.transcript.redaction import REDACTED_TEXT
 from amplifier_context_testing.contract.samples import entry
 from tests.stores.jsonl.files import NAME, Disk, SameInode, fast_folder, using

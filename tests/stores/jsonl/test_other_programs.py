@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from amplifier_context_core.errors import StoreError
-from amplifier_context_core.stores import Extent, MemoryStore, Repair, Store
+from amplifier_context_core.stores import Extent, KeptVector, MemoryStore, Repair, Store
 from amplifier_context_core.stores.jsonl.store import JsonlStore
-from amplifier_context_core.stores.protocol import KeptVector
 from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry

@@ -18,10 +18,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from amplifier_context_core.errors import StoreError
+from amplifier_context_core import Entry, StoreError
 from amplifier_context_core.stores import Repair
 from amplifier_context_core.stores.sqlite.store import SqliteStore
-from amplifier_context_core.transcript.entry import Entry
 from amplifier_context_testing.contract.samples import entries, entry
 
 T = TypeVar("T")
