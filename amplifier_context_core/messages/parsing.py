@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard, cast
 
 import orjson
@@ -91,16 +91,17 @@ def info_of(message: Message) -> MessageInfo:
     metadata = message.get("metadata")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidMessage("metadata", f"must be an object or null, got {_kind(metadata)}")
-    kinds = _kinds_of(message.get("content"))
-    _check_calls(message)
-    has_results = role == "tool" or "tool_result" in kinds
-    answers = tuple(result.call_id for result in results_of(message)) if has_results else ()
-    if role == "tool" and not answers:
-        raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
-    # An id in a content block and in `tool_calls` is one call. An id twice in one list is two calls.
-    has_calls = message.get("tool_calls") or not CALL_BLOCKS.isdisjoint(kinds)
-    calls = tuple(call.id for call in calls_of(message)) if has_calls else ()
-    return MessageInfo(role, calls, answers, is_human(message))
+    called, answered = _ids_in_blocks(message.get("content"))
+    listed = _ids_in_list(message.get("tool_calls"))
+    if called and listed:  # an id in a content block and in the list is one call; an id twice in one list is two calls
+        known = set(listed)
+        called = [call_id for call_id in called if call_id not in known]
+    if role == "tool":
+        if _is_id(own := message.get("tool_call_id")):
+            answered = [own]
+        elif not answered:
+            raise InvalidMessage("tool_call_id", "a tool result needs the id of the call it answers")
+    return MessageInfo(role, (*listed, *called), (*answered,), is_human(message))
 
 
 def calls_of(message: Message) -> Iterator[Call]:
@@ -387,12 +388,14 @@ def _paired(text: str) -> str:
     return text
 
 
-def _kinds_of(content: object) -> set[str]:
-    kinds: set[str] = set()
+def _ids_in_blocks(content: object) -> tuple[Sequence[str], Sequence[str]]:
+    """Check content. Return the ids of the calls that its blocks make, and of those that they answer."""
     if content is None or isinstance(content, str):
-        return kinds
+        return (), ()
     if not isinstance(content, list):
         raise InvalidMessage("content", f"must be text, null or a list of blocks, got {_kind(content)}")
+    called: list[str] = []
+    answered: list[str] = []
     for index, block in enumerate(cast("list[object]", content)):
         if not isinstance(block, dict):
             raise InvalidMessage(f"content[{index}]", f"a block must be an object, got {_kind(block)}")
@@ -400,25 +403,33 @@ def _kinds_of(content: object) -> set[str]:
         kind = block.get("type")
         if not isinstance(kind, str):
             raise InvalidMessage(f"content[{index}].type", "a block needs a type")
-        if kind in CALL_BLOCKS and not _is_id(block.get("id")):
-            raise InvalidMessage(f"content[{index}].id", "a tool call needs an id")
-        if kind == "tool_result" and not _is_id(block.get("tool_call_id") or block.get("tool_use_id")):
-            raise InvalidMessage(f"content[{index}].tool_call_id", "a tool result needs the id of the call it answers")
-        kinds.add(kind)
-    return kinds
+        if kind in CALL_BLOCKS:
+            if not _is_id(own := block.get("id")):
+                raise InvalidMessage(f"content[{index}].id", "a tool call needs an id")
+            called.append(own)
+        elif kind == "tool_result":
+            if not _is_id(own := block_answers(block)):
+                raise InvalidMessage(
+                    f"content[{index}].tool_call_id", "a tool result needs the id of the call it answers"
+                )
+            answered.append(own)
+    return called, answered
 
 
-def _check_calls(message: Message) -> None:
-    calls = message.get("tool_calls")
+def _ids_in_list(calls: object) -> Sequence[str]:
+    """Check `tool_calls`. Return the ids of the calls."""
     if calls is None:
-        return
+        return ()
     if not isinstance(calls, list):
         raise InvalidMessage("tool_calls", f"must be a list or null, got {_kind(calls)}")
+    ids: list[str] = []
     for index, call in enumerate(cast("list[object]", calls)):
         if not isinstance(call, dict):
             raise InvalidMessage(f"tool_calls[{index}]", f"must be an object, got {_kind(call)}")
-        if not _is_id(cast("dict[str, Any]", call).get("id")):
+        if not _is_id(own := cast("dict[str, Any]", call).get("id")):
             raise InvalidMessage(f"tool_calls[{index}].id", "a tool call needs an id")
+        ids.append(own)
+    return ids
 
 
 def _name(value: object) -> str:
@@ -442,7 +453,7 @@ def _holds_float(value: object) -> bool:
     return False
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.strip() != ""
 
 

@@ -19,11 +19,13 @@ from amplifier_context_core.messages.parsing import (
     is_human,
     parse_message,
     result_text,
+    results_of,
     text_of,
 )
 from amplifier_context_core.messages.reminders import is_of_a_program
 from amplifier_context_core.messages.tokens import count_message_tokens
-from tests.messages import IMAGE, block, carrier, nested, result, says, system, user
+from amplifier_context_testing.checks.corpus import conversations
+from tests.messages import IMAGE, Message, block, carrier, nested, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 
@@ -98,6 +100,19 @@ def test_calls_are_read_in_every_spelling() -> None:
         assert (found.id, found.name, found.arguments) == ("x", "read", {"path": "a"})
     twice = says([blocks[0], {"type": "tool_use", "id": "y", "name": "w"}], tool_calls=[listed[1]])
     assert parse_message(twice)[1].call_ids == ("x", "y"), "stated in a block and in the list it is one call"
+
+
+def test_the_ids_of_a_message_are_those_of_the_calls_and_results_that_are_read_of_it() -> None:
+    call, answer = {"type": "tool_use", "id": "x"}, {"type": "tool_result", "tool_use_id": "a", "content": "x"}
+    odd = [
+        says([call, call, {**call, "id": "y"}, answer], tool_calls=[{"id": "y"}, {"id": "y"}, {"id": "z"}]),
+        {"role": "tool", "tool_call_id": "b", "content": [answer, call]},
+        {"role": "tool", "tool_call_id": "", "content": [answer, {**answer, "tool_call_id": "b"}]},
+    ]
+    for raw in (*odd, *(one for conversation in conversations() for one in conversation.messages)):
+        message, info = parse_message(raw)
+        assert info.call_ids == tuple(call.id for call in calls_of(message))
+        assert info.answered_ids == tuple(result.call_id for result in results_of(message))
 
 
 @pytest.mark.parametrize(
