@@ -297,24 +297,18 @@ def copy_checked(raw: object) -> Any:
     return _copy_within(raw, MAX_DEPTH)
 
 
-def is_plain(parsed: object) -> bool:
-    """True if what orjson parsed is as `copy_checked` would return it. It may not be if it nests too deep, or holds a
-    float, which may have been an integer beyond 64 bits.
+def is_plain(parsed: Any, depth: int = MAX_DEPTH) -> bool:
+    """True if a dict or list that orjson parsed is as `copy_checked` would return it. It may not be if it nests deeper
+    than `depth` levels, or holds a float, which may have been an integer beyond 64 bits.
     """
-    level: list[Any] = [parsed]
-    for _ in range(MAX_DEPTH):
-        inner: list[Any] = []
-        for container in level:
-            for one in container.values() if container.__class__ is dict else container:
-                kind = one.__class__
-                if kind is dict or kind is list:
-                    inner.append(one)
-                elif kind is float:
-                    return False
-        if not inner:
-            return True
-        level = inner
-    return False
+    values: Any = parsed.values() if parsed.__class__ is dict else parsed
+    for one in values:
+        kind = one.__class__
+        if kind is str:
+            continue
+        if kind is float or ((kind is dict or kind is list) and (depth == 1 or not is_plain(one, depth - 1))):
+            return False
+    return True
 
 
 def _copy_within(raw: object, depth: int) -> Any:
