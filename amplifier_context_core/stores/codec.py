@@ -62,7 +62,8 @@ def decode_entry(
         raise StoreError(f"m{seq} of session {session_id!r} is damaged ({type(problem).__name__})") from None
     stamp = timestamp_of(read) or ""
     if not extra:  # as of most
-        return Entry.of(seq, read, info, turn=turn, tokens=tokens, session_id=session_id, created=stamp)
+        role, calls, answered, human = info
+        return Entry(seq, read, role, turn, human, calls, answered, tokens, session_id, stamp, stamp)
     created = _text(extra.get("created"))
     entry = Entry.of(
         seq,

@@ -68,7 +68,8 @@ def read(db: sqlite3.Connection, session_id: str, start: int = 0, stop: int | No
         indexes = index_range(session.length, start, stop)
         first, stop_key = session.key_of(indexes.start), session.key_of(indexes.stop)
         for row in iterate_rows(db, first, stop_key):
-            found.damaged.extend(range(first, row[0]))
+            if row[0] != first:
+                found.damaged.extend(range(first, row[0]))
             first = row[0] + 1
             _add_row(found, row, session_id, row[0])
         found.damaged.extend(range(first, stop_key))
@@ -135,7 +136,7 @@ def iterate_rows(db: sqlite3.Connection, first: int, stop_key: int) -> Iterator[
 
 
 def _add_row(found: ReadResult, row: RawRow, session_id: str, key: int) -> None:
-    entry = decode_entry_row(row[1:], session_id, key)
+    entry = decode_entry_row(row, session_id, key)
     if entry is None:
         found.damaged.append(row[0])
     else:

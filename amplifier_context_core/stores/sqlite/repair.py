@@ -253,7 +253,7 @@ class _Copy:
             if not isinstance(number, int) or not 1 <= number <= MAX_SESSION_NUMBER:
                 continue
             covered = key if table == "entries" else first_key(number)
-            if self._new.execute(known, (key,)).fetchone() or decode_entry_row(tuple(columns), "", covered) is None:
+            if self._new.execute(known, (key,)).fetchone() or decode_entry_row((key, *columns), "", covered) is None:
                 continue
             self._new.execute(insert, (key, number, *columns))
             self._sessions.setdefault(number, (SessionRow(number, ""), False))

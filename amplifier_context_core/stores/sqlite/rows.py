@@ -91,12 +91,14 @@ def is_intact_row(row: RawRow) -> bool:
 
 
 def decode_entry_row(row: RawRow, session_id: str, key: int) -> Entry | None:
-    """Return the entry of a row with a key (in the archive: that of slot 0); None if the row is damaged."""
-    seq, turn, tokens, origin, extra, message, crc = row
+    """Return the entry of a row, its own key first; None if the row is damaged. `key` is that of the row; in the
+    archive, that of its session's slot 0.
+    """
+    _, seq, turn, tokens, origin, extra, message, crc = row
     try:
         if _checksum(seq, turn, tokens, extra, message) + key != crc:
             return None
-        known = decode_extra(origin and origin.decode(), extra)
+        known = decode_extra(origin and origin.decode(), extra) if origin or extra else None
         return decode_entry(session_id, seq, turn, tokens, message, known)
     except (StoreError, TypeError, ValueError, AttributeError):
         return None

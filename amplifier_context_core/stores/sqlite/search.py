@@ -45,7 +45,7 @@ def index_next_batch(db: sqlite3.Connection, session_id: str) -> bool:
             if number and time.perf_counter() > until:
                 slot = row[0] - session.key_of(0)
                 return
-            entry = decode_entry_row(row[1:], session_id, row[0])
+            entry = decode_entry_row(row, session_id, row[0])
             if entry is not None:
                 yield row[0], searchable_text(entry)
 
@@ -66,7 +66,7 @@ def matching_seqs(db: sqlite3.Connection, session_id: str, query: str, limit: in
 
     def texts(keys: Sequence[int]) -> Iterator[tuple[int, Text]]:
         for row in db.execute(_SELECT_ROWS, (json.dumps(keys),)):
-            entry = decode_entry_row(row[1:], session_id, row[0])
+            entry = decode_entry_row(row, session_id, row[0])
             if entry is not None:
                 seqs[row[0]] = entry.seq
                 yield row[0], ranked_text(entry)
@@ -80,5 +80,5 @@ def scan(db: sqlite3.Connection, session_id: str, query: str, limit: int) -> lis
     if session is None:
         return []
     rows = iterate_rows(db, session.key_of(0), session.key_of(session.length))
-    entries = (decode_entry_row(row[1:], session_id, row[0]) for row in rows)
+    entries = (decode_entry_row(row, session_id, row[0]) for row in rows)
     return [entry.seq for entry in ScanIndex().search(filter(None, entries), query, limit)]

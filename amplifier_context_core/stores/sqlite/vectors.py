@@ -56,7 +56,7 @@ def save_vectors(db: sqlite3.Connection, session_id: str, model: str, vectors: S
         db.execute("DELETE FROM vectors WHERE id >= ? AND id < ?", keys)
     by_seq = {one.seq: one for one in vectors}
     for row in rows_by_seq(db, session, sorted(by_seq)):
-        entry = decode_entry_row(row[1:], session_id, row[0])
+        entry = decode_entry_row(row, session_id, row[0])
         if entry is not None and text_digest(searchable_text(entry)) == by_seq[entry.seq].digest:
             one = by_seq[entry.seq]
             db.execute("INSERT OR REPLACE INTO vectors VALUES (?, ?, ?, ?)", (row[0], model, one.digest, one.vector))
