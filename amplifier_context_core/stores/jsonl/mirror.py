@@ -27,7 +27,7 @@ from ..sqlite import changes, queries
 from ..sqlite.rows import SessionRow, number_in
 from ..sqlite.schema import sync_folder
 from .comparison import Theirs, adopted, compare, lines_of
-from .files import add_lines, opened, write_all
+from .files import add_lines, open_file, opened, write_all
 from .paths import SessionFiles
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Mirror:
         self._mark = SETTLED  # as in the database
         self._keep = _ALL  # messages that the transaction leaves as they are
         self._target: SessionRow | None = None  # what is written after the commit, which may have failed
+        self._descriptor: int | None = None  # of the file, to append to it; opening takes longer than writing
 
     @property
     def is_settled(self) -> bool:
@@ -94,6 +95,7 @@ class Mirror:
         identity = _identity_of(self._path)
         if self._identity is None or identity == self._identity:
             return None
+        self.close()
         found = compare(db, self._session_id, self._path, is_complete=is_complete) if identity is not None else "behind"
         self._identity = identity if found == "same" else None
         if self.is_settled:
@@ -153,25 +155,29 @@ class Mirror:
                 self._write(db, session, min(self._keep, self._count), self._identity)
         except (OSError, sqlite3.Error, StoreError) as problem:
             self._identity = None
+            self.close()
             log.warning("session %r: %s cannot be written (%s)", self._session_id, self._path, problem)
 
     def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int, expected: Identity) -> None:
         lines = b"".join(lines_of(db, session, keep))
         size = session.size + session.length  # each line has an end
         offset = size - len(lines)
-        with opened(self._path, os.O_WRONLY | os.O_APPEND) as descriptor:
-            found = os.fstat(descriptor)
-            if _identity(found).inode != expected.inode or not 0 <= offset <= found.st_size:
-                raise OSError(f"{self._path} was replaced meanwhile")
-            if offset < expected.size:
-                os.ftruncate(descriptor, offset)
-            write_all(descriptor, lines)
-            # If another program wrote meanwhile, the size is another one, and the next change finds that out.
-            self._identity = _identity(os.fstat(descriptor))._replace(size=size)
+        descriptor = self._descriptor
+        if descriptor is None:
+            descriptor = self._descriptor = open_file(self._path, os.O_WRONLY | os.O_APPEND)
+        found = os.fstat(descriptor)
+        if _identity(found).inode != expected.inode or not 0 <= offset <= found.st_size:
+            raise OSError(f"{self._path} was replaced meanwhile")
+        if offset < expected.size:
+            os.ftruncate(descriptor, offset)
+        write_all(descriptor, lines)
+        # If another program wrote meanwhile, the size is another one, and the next change finds that out.
+        self._identity = _identity(os.fstat(descriptor))._replace(size=size)
         self._count = session.length
 
     def _write_all(self, db: sqlite3.Connection, session: SessionRow) -> Identity:
         """Write a new file, synced, which takes the place of the former one, and return its identity."""
+        self.close()
         new = f"{self._path}.new"
         try:
             with opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
@@ -189,6 +195,15 @@ class Mirror:
         sync_folder(Path(self._path).parent)
         self._identity, self._count = written, session.length
         return written
+
+    def close(self) -> None:
+        """Close the file until the next change. A write that this reports as failed was never synced: the next opening
+        compares the file.
+        """
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with suppress(OSError):
+                os.close(descriptor)
 
     # -- the record in the database ------------------------------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class MirroredSession(Companion):
 
     def disconnect(self) -> None:
         self.engine.disconnect()
+        self._mirror.close()
         if self._memory is not None:
             self._memory[1].close()
             self._memory = None
@@ -76,6 +77,7 @@ class MirroredSession(Companion):
         self._will_erase = False
         if is_new:
             self.on_connect()
+            self._mirror.close()
             self._mirror = self._new_mirror()
             if self.files.exists:
                 self._adopt()

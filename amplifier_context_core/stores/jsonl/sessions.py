@@ -21,7 +21,7 @@ from .session import MirroredSession
 
 T = TypeVar("T")
 _MAX_SETTLED = 8  # mirrors synced at once while nothing is called: a call waits for them, some milliseconds each
-_MAX_CONNECTED = 128  # databases open at once: each has three descriptors, and each session its lock
+_MAX_CONNECTED = 128  # databases open at once: each has three descriptors and its mirror one, and each session its lock
 _all: weakref.WeakSet[Sessions] = weakref.WeakSet()
 
 
