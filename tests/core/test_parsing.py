@@ -25,7 +25,7 @@ from amplifier_context_core.messages.parsing import (
 from amplifier_context_core.messages.reminders import is_of_a_program
 from amplifier_context_core.messages.tokens import count_message_tokens
 from amplifier_context_testing.checks.corpus import conversations
-from tests.messages import IMAGE, Message, block, carrier, nested, result, says, system, user
+from tests.messages import IMAGE, block, carrier, nested, result, says, system, user
 
 REMINDER = "<system-reminder>three todos</system-reminder>"
 

@@ -17,7 +17,7 @@ from amplifier_context_core.stores.sqlite.driver import Connection
 from amplifier_context_testing.contract.fixtures import assert_same, whole
 from amplifier_context_testing.contract.samples import entries, entry
 from tests.refusals import refused
-from tests.stores.jsonl.files import CHANGES, Change, Files, begin, reopen, write
+from tests.stores.jsonl.files import CHANGES, Change, Files, begin, reopen, using, write
 
 THEIRS = {"role": "user", "content": "theirs, é"}
 WRITTEN = r"another program wrote to .* release the session"
@@ -139,6 +139,32 @@ async def test_what_another_program_writes_meanwhile_is_neither_lost_nor_written
     assert (await store.read("s"))[begun].message == THEIRS
     await store.append("s", entries(begun + 2, begun + 2))
     assert len(Files(root).messages) == begun + 2
+
+
+async def test_what_another_program_puts_in_place_of_the_text_file_while_a_line_is_written_is_not_lost(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.append("s", entries(1, 1))
+    await store.append("s", entries(2, 2))
+    main = Files(root).main
+
+    class Replacing:
+        def __getattr__(self, name: str) -> Any:
+            if name == "write":
+                new = main.with_name("new")
+                new.write_bytes(main.read_bytes() + dumped(THEIRS))
+                new.replace(main)
+            return getattr(os, name)
+
+    with using(monkeypatch, Replacing()):
+        await store.append("s", entries(3, 3))
+    with pytest.raises(StoreError, match=WRITTEN):
+        await store.append("s", entries(4, 4))
+    await store.release("s")
+    expected = [*(one.message for one in entries(1, 3)), THEIRS]
+    assert [one.message for one in await store.read("s")] == expected[:3]
+    await store.open("s")
+    assert [one.message for one in await store.read("s")] == Files(root).messages == expected
 
 
 @pytest.mark.parametrize("is_made", [True, False])
