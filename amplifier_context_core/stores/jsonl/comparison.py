@@ -85,17 +85,17 @@ def _compare_bytes(
     db: sqlite3.Connection, session: SessionRow | None, file: BinaryIO
 ) -> Literal["same", "behind"] | None:
     """Compare with what this module would write; None if the file has to be parsed."""
-    for lines in lines_of(db, session, 0) if session else ():
+    for lines in lines_of(db, session) if session else ():
         data = file.read(len(lines))
         if data != lines:
             return "behind" if lines.startswith(data) else None
     return None if file.read(1) else "same"
 
 
-def lines_of(db: sqlite3.Connection, session: SessionRow, start: int) -> Iterator[bytes]:
-    """Yield the lines that show a history from an index on, many at once. A damaged row raises."""
+def lines_of(db: sqlite3.Connection, session: SessionRow) -> Iterator[bytes]:
+    """Yield the lines that show a history, many at once. A damaged row raises."""
     lines: list[bytes] = []
-    for row in queries.iterate_rows(db, session.key_of(start), session.key_of(session.length)):
+    for row in queries.iterate_rows(db, session.key_of(0), session.key_of(session.length)):
         if not is_intact_row(row):
             raise damage_error("a message is damaged")
         lines += (row[6], b"\n")

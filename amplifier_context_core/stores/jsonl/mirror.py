@@ -15,7 +15,7 @@ import logging
 import os
 import sqlite3
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -62,6 +62,7 @@ class Mirror:
         self._count = 0  # messages in the file
         self._mark = SETTLED  # as in the database
         self._keep = _ALL  # messages that the transaction leaves as they are
+        self._added: list[bytes] = []  # messages after those; of a file that has fewer messages, after its last
         self._target: SessionRow | None = None  # what is written after the commit, which may have failed
         self._descriptor: int | None = None  # of the file, to append to it; opening takes longer than writing
 
@@ -126,11 +127,14 @@ class Mirror:
 
     def begin(self) -> None:
         """A transaction begins; the one before may have been rolled back."""
-        self._keep = _ALL
+        self._keep, self._added = _ALL, []
 
-    def on_edit(self, keep: int) -> None:
-        """The transaction leaves the first `keep` messages as they are; or `NEW_FILE`."""
-        self._keep = min(self._keep, keep)
+    def on_change(self, keep: int | None, added: Sequence[bytes]) -> None:
+        """See `Companion`; `keep` may be `NEW_FILE`."""
+        if keep is not None:
+            del self._added[max(0, keep - min(self._keep, self._count)) :]
+            self._keep = min(self._keep, keep)
+        self._added += added
 
     def before_commit(self, db: sqlite3.Connection) -> None:
         """Set the mark if the transaction changes what the mirror must hold."""
@@ -145,6 +149,7 @@ class Mirror:
     def after_commit(self, db: sqlite3.Connection) -> None:
         """Write what the commit changed. A failure is logged: the mark stays, and the next change tries it again."""
         session, self._target = self._target, None
+        added, self._added = self._added, []
         if session is None:
             return
         self._mark = max(self._mark, EDITED if self._keep < self._count else APPENDED)
@@ -152,14 +157,14 @@ class Mirror:
             if self._identity is None or self._keep == NEW_FILE:
                 self._write_all(db, session)
             else:
-                self._write(db, session, min(self._keep, self._count), self._identity)
+                self._write(session, added, self._identity)
         except (OSError, sqlite3.Error, StoreError) as problem:
             self._identity = None
             self.close()
             log.warning("session %r: %s cannot be written (%s)", self._session_id, self._path, problem)
 
-    def _write(self, db: sqlite3.Connection, session: SessionRow, keep: int, expected: Identity) -> None:
-        lines = b"".join(lines_of(db, session, keep))
+    def _write(self, session: SessionRow, added: Sequence[bytes], expected: Identity) -> None:
+        lines = b"".join([message + b"\n" for message in added])
         size = session.size + session.length  # each line has an end
         offset = size - len(lines)
         descriptor = self._descriptor
@@ -183,7 +188,7 @@ class Mirror:
             with opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
                 with suppress(FileNotFoundError):
                     os.fchmod(descriptor, stat.S_IMODE(os.stat(self._path).st_mode) & ~0o022 | 0o600)
-                for lines in lines_of(db, session, 0):
+                for lines in lines_of(db, session):
                     write_all(descriptor, lines)
                 os.fsync(descriptor)
                 os.replace(new, self._path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -172,12 +172,12 @@ class MirroredSession(Companion):
             if self._erases:  # before the database forgets that it has to erase
                 self._remove_side_files()
 
-    def on_edit(self, keep: int) -> None:
-        self._mirror.on_edit(keep)
+    def on_change(self, keep: int | None, added: Sequence[bytes]) -> None:
+        self._mirror.on_change(keep, added)
 
     def on_erase(self, *, messages: bool) -> None:
         if messages:
-            self._mirror.on_edit(NEW_FILE)
+            self._mirror.on_change(NEW_FILE, ())
         self._will_erase = True
 
     def finish_erasing(self) -> None:

@@ -43,10 +43,12 @@ _INSERT_ARCHIVED = f"INSERT INTO archive(session, {ENTRY_COLUMNS}) VALUES (?, {E
 _UPDATE_SESSION = f"UPDATE sessions SET {' = ?, '.join(SESSION_COLUMNS.split(', '))} = ? WHERE number = ?"  # noqa: S608
 
 
-def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> None:
+def append(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> list[bytes]:
+    """Return the new messages as they are stored."""
     session = find_session(db, session_id) or _create(db, session_id)
-    _add(db, session, session_id, entries, session.length)
+    added = _add(db, session, session_id, entries, session.length)
     _touch(db, session)
+    return added
 
 
 def load(
@@ -70,16 +72,18 @@ def load(
     save_session_row(db, session)
 
 
-def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool) -> None:
-    """Keep the first entries of a history, archive the others, and continue with new ones."""
+def replace(
+    db: sqlite3.Connection, session_id: str, keep: int, entries: Sequence[Entry], *, archive: bool
+) -> list[bytes]:
+    """Keep the first entries of a history, archive the others, and continue with new ones. Return the messages of these
+    as they are stored.
+    """
     session = find_session(db, session_id)
     check_index(session_id, keep, session.length if session else 0)
     if session is None:
-        if entries:
-            append(db, session_id, entries)
-        return
+        return append(db, session_id, entries) if entries else []
     if keep == session.length and not entries:
-        return
+        return []
     start_key, stop_key = session.key_of(keep), session.key_of(session.length)
     if stop_key > start_key:
         if archive:
@@ -94,8 +98,9 @@ def replace(db: sqlite3.Connection, session_id: str, keep: int, entries: Sequenc
         if not archive and not _removed_from_index(db, start_key, stop_key):
             session.indexed = 0
     db.execute("DELETE FROM checkpoints WHERE session = ? AND covered > ?", (session.number, keep))
-    _add(db, session, session_id, entries, keep)
+    added = _add(db, session, session_id, entries, keep)
     _touch(db, session)
+    return added
 
 
 def rewrite(db: sqlite3.Connection, session_id: str, entries: Sequence[Entry]) -> tuple[bool, bool]:
@@ -233,7 +238,10 @@ def _create(db: sqlite3.Connection, session_id: str) -> SessionRow:
     return session
 
 
-def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int) -> None:
+def _add(
+    db: sqlite3.Connection, session: SessionRow, session_id: str, entries: Sequence[Entry], stop: int
+) -> list[bytes]:
+    added: list[bytes] = []
     key = session.key_of(stop)
     for entry in entries:
         row = encode_entry_row(entry, session_id, key)
@@ -241,7 +249,9 @@ def _add(db: sqlite3.Connection, session: SessionRow, session_id: str, entries: 
         key += 1
         session.last_seq = max(session.last_seq, entry.seq)
         session.size += len(row[5])
+        added.append(row[5])
     session.length = stop + len(entries)
+    return added
 
 
 def _size(db: sqlite3.Connection, first: int, stop_key: int) -> int:

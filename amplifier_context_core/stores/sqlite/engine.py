@@ -64,8 +64,8 @@ class Companion:
     def after_commit(self, db: sqlite3.Connection) -> None:
         """Write it. Never raises."""
 
-    def on_edit(self, keep: int) -> None:
-        """The transaction leaves the first `keep` messages as they are."""
+    def on_change(self, keep: int | None, added: Sequence[bytes]) -> None:
+        """The transaction leaves the first `keep` messages as they are (None: all), and adds these after them."""
 
     def on_erase(self, *, messages: bool) -> None:
         """The transaction erases messages, or else only what may be among quarantined bytes."""

@@ -103,7 +103,8 @@ class DatabaseStore(ABC):
     async def append(self, session_id: str, entries: Sequence[Entry]) -> None:
         batch = tuple(entries)
         if batch:
-            await self._change(session_id, lambda db: changes.append(db, session_id, batch))
+            on_change = self._engine_of(session_id).companion.on_change
+            await self._change(session_id, lambda db: on_change(None, changes.append(db, session_id, batch)))
 
     async def replace(self, session_id: str, keep: int, entries: Sequence[Entry]) -> None:
         batch, engine = tuple(entries), self._engine_of(session_id)
@@ -112,8 +113,7 @@ class DatabaseStore(ABC):
             return
 
         def work(db: sqlite3.Connection) -> None:
-            changes.replace(db, session_id, keep, batch, archive=self._archive)
-            engine.companion.on_edit(keep)
+            engine.companion.on_change(keep, changes.replace(db, session_id, keep, batch, archive=self._archive))
 
         await self._change(session_id, work)
 

@@ -1,10 +1,13 @@
 """Other programs write to the mirror, or put other things in its place; what commit 37ba2a6 kept is carried over."""
 
+import asyncio
 import json
 import os
 import shutil
 import sqlite3
 import tarfile
+import threading
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +168,41 @@ async def test_what_another_program_puts_in_place_of_the_text_file_while_a_line_
     assert [one.message for one in await store.read("s")] == expected[:3]
     await store.open("s")
     assert [one.message for one in await store.read("s")] == Files(root).messages == expected
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_changes_that_share_a_transaction_are_in_the_text_file_as_in_the_database(
+    root: Path, store: JsonlStore, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    """They queue up while the line of the first is written. If one of them is refused, each is made in its own."""
+    are_queued = threading.Event()
+
+    class Waiting:
+        def __getattr__(self, name: str) -> Any:
+            if name == "write":
+                are_queued.wait(10)
+            return getattr(os, name)
+
+    for first, second in product(range(8), range(11)):
+        are_queued.set()
+        await store.replace("s", 0, entries(1, 4))
+        are_queued.clear()
+        with using(monkeypatch, Waiting()):
+            changing = asyncio.gather(
+                store.append("s", entries(5, 5)),
+                store.append("s", entries(6, 7)),
+                store.replace("s", first, entries(8, 8)),
+                store.append("s", entries(9, 10)),
+                store.replace("s", min(second, first + 3), entries(11, 11)),
+                store.replace("s", 99, entries(12, 12)) if is_refused else store.append("s", entries(12, 12)),
+                return_exceptions=True,
+            )
+            await asyncio.sleep(0.005)
+            are_queued.set()
+            *made, refused = await changing
+        assert made == [None] * 5
+        assert isinstance(refused, StoreError) == is_refused
+        assert Files(root).messages == [one.message for one in await store.read("s")]
 
 
 @pytest.mark.parametrize("is_made", [True, False])
