@@ -199,8 +199,8 @@ class ViewCache:
     async def _show_newest_human(self, view: View, history: Snapshot) -> None:
         """Show the newest message of a person: a checkpoint that was made with a newer one need not show it."""
         newest = _newest_human(history)
-        if newest is None:
-            await self._history.load()
+        if newest is None or (newest and not view.mentions(newest)):
+            await self._history.load()  # also for a message in a chapter: its round is read from all that it covers
             history = self._history.snapshot()
             newest = _newest_human(history)
         if newest and not view.mentions(newest):

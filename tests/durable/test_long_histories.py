@@ -43,6 +43,10 @@ async def opened(entries: list[Entry], **config: Any) -> ContextManager:
     return manager_on(store, **config)
 
 
+def contents(view: list[Message]) -> list[Any]:
+    return [message.get("content") for message in view]
+
+
 async def test_a_long_history_has_the_view_and_the_checkpoint_that_it_has_in_memory() -> None:
     entries = history({9_000: user("never touch auth.py", metadata={"pinned": True})})
     lean, whole = await opened(entries), await opened(entries)
@@ -84,6 +88,17 @@ async def test_a_view_for_which_the_newest_messages_are_too_few_gets_the_others(
     manager = await opened(history(dict.fromkeys(range(LENGTH - 20_000, LENGTH), retired)))
     assert "A step is done." in text(await ask(manager))
     assert not manager.snapshot().gap
+
+
+async def test_after_an_interrupt_a_long_history_shows_the_newest_words_that_are_left() -> None:
+    """A chapter had them, because newer words were shown."""
+    words = "keep the old API " * 700
+    manager = await opened(history({LENGTH - 1_000: user(words), LENGTH - 1: call("open")})[:LENGTH])
+    await feed(manager, [user("change all of it")])
+    assert words not in contents(await ask(manager))
+    assert manager.snapshot().gap
+    assert (await manager.interrupt())["removed"] == [f"m{LENGTH + 1}"]
+    assert words in contents(await ask(manager))
 
 
 @pytest.mark.parametrize("is_erased", [False, True])
