@@ -7,6 +7,7 @@ the old prefix unchanged. Not locked: the `Compactor` lets one task in at a time
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from ..compaction.checkpoint import Checkpoint
@@ -141,11 +142,15 @@ class ViewCache:
         return Plan.of(candidate, history, interrupted, revision, self._config)
 
     async def all_current(self, history: Snapshot, interrupted: frozenset[int]) -> list[View]:
-        """Return the views of the session, up to date with this history, but for one that shows nothing yet because it
-        needs more of the history than is loaded.
+        """Return the views of the session, up to date with this history, but for one that needs more of the history
+        than is loaded: it shows nothing yet.
         """
-        filled = [view for view in self.views if view.tail.end or not history.gap]
-        return [view for view in filled if await self._refresh(view, history, interrupted)]
+        current: list[View] = []
+        for view in [*self.views]:
+            with suppress(NotLoaded):
+                if await self._refresh(view, history, interrupted):
+                    current.append(view)
+        return current
 
     async def with_verbatim(self, plan: Plan, seqs: Collection[int]) -> Plan:
         """Plan a copy of the view that shows these entries verbatim; the view itself stays as it is."""

@@ -101,6 +101,20 @@ async def test_after_an_interrupt_a_long_history_shows_the_newest_words_that_are
     assert words in contents(await ask(manager))
 
 
+async def test_an_interrupt_of_a_turn_that_was_most_of_what_a_view_looked_at_needs_no_loaded_history() -> None:
+    retired = says("retired", metadata={"amplifier:instruction": {"disposition": "retired"}})
+    short = {"compact_summary": "read"}
+    outputs = [(call(f"k{n}"), result(f"k{n}", "a line of a file " * 400, metadata=short)) for n in range(60)]
+    turn = [user("Read all."), *(one for pair in outputs for one in pair)]
+    start = LENGTH - len(turn)
+    changed = dict.fromkeys(range(LENGTH - 20_000, start), retired) | dict(enumerate(turn, start))
+    manager = await opened(history(changed)[:LENGTH])
+    assert "Read all." in contents(await ask(manager))
+    assert manager.snapshot().gap
+    assert len((await manager.interrupt())["removed"]) == len(turn)
+    assert "Read all." not in contents(await ask(manager))
+
+
 @pytest.mark.parametrize("is_erased", [False, True])
 async def test_a_new_message_loads_no_history_unless_it_may_be_an_echo_of_an_erased_one(is_erased: bool) -> None:
     entries = history({500: user("(erased)", metadata={"timestamp": TIME})})
