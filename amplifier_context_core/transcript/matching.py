@@ -17,7 +17,7 @@ from .entry import Entry
 from .returned_views import HandedViews, holds_chapters, recognise, without_erased_forms
 from .transcript import Snapshot
 
-_MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
+MAX_SKIPPED = 50  # messages a host may have left out when it replays a history
 
 
 async def matching_prefix(stored: Snapshot, incoming: Sequence[object]) -> tuple[int, int]:
@@ -165,7 +165,7 @@ class ReplayDetector:
         if stamp is None:
             return self._begins and info.role in SYSTEM_ROLES and _begins_with(history, message, info)
         first = self._next or 0
-        for index in range(first, min(len(history), first + _MAX_SKIPPED)):  # a filter may have left some out
+        for index in range(first, min(len(history), first + MAX_SKIPPED)):  # a filter may have left some out
             if index in history.gap:
                 if not self._next:
                     return False  # no replay was recognised yet: a new message must not make a session load everything

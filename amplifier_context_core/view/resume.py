@@ -18,6 +18,7 @@ from ..history.history import History
 from ..messages.tokens import TokenCounter
 from ..stores import Extent, Store
 from ..transcript.entry import Entry
+from ..transcript.matching import MAX_SKIPPED
 from ..transcript.transcript import Transcript, count_leading
 from .cache import ViewCache
 from .compactor import Compactor
@@ -89,7 +90,7 @@ async def _from_start(
         if not beginning.length:  # only instructions came before
             head += batch
             leading = count_leading(head, len(head))
-            head, batch = head[: leading + 1], head[leading:]
+            head, batch = head[: max(leading + 1, MAX_SKIPPED)], head[leading:]  # a replay may begin with any of them
         await in_thread(beginning.extend, batch)
         beginning.digest = await in_thread(content_digest, batch, beginning.digest)
         if (start + _BATCH) % _LOG_EVERY == 0:

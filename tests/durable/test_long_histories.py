@@ -124,3 +124,10 @@ async def test_a_new_message_loads_no_history_unless_it_may_be_an_echo_of_an_era
     await feed(manager, [user(SECRET, metadata={"timestamp": TIME})])
     assert bool(manager.snapshot().gap) != is_erased
     assert (SECRET in text([manager.snapshot()[-1].message])) != is_erased
+
+
+async def test_a_host_that_replays_a_long_history_may_leave_out_the_first_messages() -> None:
+    replayed = {place: says(f"step {place}", metadata={"timestamp": TIME}) for place in (30, 31)}
+    manager = await opened(history(replayed)[:LENGTH])
+    await feed(manager, replayed.values())
+    assert len(manager.snapshot()) == LENGTH
