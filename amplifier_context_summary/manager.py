@@ -26,7 +26,6 @@ from .chapters import PlainChapters, TextInChapters, authors_of
 from .config import MODULE, SummaryConfig
 from .limits import Limits, Prices
 from .native import with_newest_carrier
-from .preview import preview
 from .records import Records
 from .writer import Writer
 
@@ -79,7 +78,9 @@ class SummaryManager(ContextManager, SessionCompanion):
             return
         key = (name_of(provider), model_of(provider) or "")
         request = await self.requests.request_for(self.requests.budget(token_budget, provider).tokens, key)
-        if (await preview(self.compactor, request, "trigger")).is_due:
+        async with self.compactor.lock.hold():
+            plan = await self.compactor.cache.choose(request)
+        if plan.reason is not None:
             self.writer.start(request, provider)
             await self.writer.wait(self.writer.config.summary_timeout)
 

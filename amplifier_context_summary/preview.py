@@ -6,33 +6,19 @@ comes. It changes nothing. A module can so prepare what a compaction will need.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from amplifier_context_core.compaction.checkpoint import DigestEntry, Segment
+from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.candidate import ViewRequest
 from amplifier_context_core.view.compactor import Compactor
 from amplifier_context_core.view.plan import ALL, CompactionJob
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(NamedTuple):
     history: Snapshot
     segments: tuple[Segment, ...]  # of the view after that compaction
     threshold: int
-    is_due: bool
-
-    @property
-    def folded_upto(self) -> int:
-        """Highest seq that a chapter would cover; 0 without any chapter."""
-        return max((segment.last for segment in self.segments if segment.chapter), default=0)
-
-    @property
-    def digest(self) -> dict[int, DigestEntry]:
-        """What the digest would say of each round, by its lowest seq."""
-        chapters = [segment.chapter for segment in self.segments if segment.chapter]
-        return {entry.first: entry for chapter in chapters for entry in chapter.entries}
 
 
 async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["trigger", "manual"]) -> Preview:
@@ -46,4 +32,4 @@ async def preview(compactor: Compactor, request: ViewRequest, reason: Literal["t
     job, threshold = CompactionJob(plan, span), plan.threshold
     growth = max(0, threshold - plan.candidate.tokens) if reason == "trigger" else 0
     result = await compactor.maker.ladder_result(job, given, growth)
-    return Preview(plan.history, result.draft.segments, threshold, plan.reason is not None)
+    return Preview(plan.history, result.draft.segments, threshold)

@@ -150,7 +150,7 @@ class Writer:
 
     async def _plan(self, found: Preview, request: ViewRequest, least: int) -> Plan | None:
         """Return what the next compaction folds and no record covers; None if that has fewer tokens than `least`."""
-        history, upto, directions = found.history, found.folded_upto, self.session.compactor.directions
+        history, upto, directions = found.history, folded_upto(found.segments), self.session.compactor.directions
         # A manual compaction may fold less than was summarised ahead; its range is then asked for by itself.
         records = [record for record in await self.records.verified() if record.upto <= upto]
         newest = records[-1] if records else None
@@ -161,7 +161,9 @@ class Writer:
         if tokens < least:
             return None
         first = min(entry.seq for entry in entries)
-        saved = tokens - sum(entry.tokens for entry in found.digest.values() if entry.first >= first)
+        chapters = [segment.chapter for segment in found.segments if segment.chapter]
+        digest = {entry.first: entry.tokens for chapter in chapters for entry in chapter.entries}
+        saved = tokens - sum(size for seq, size in digest.items() if seq >= first)
         focus = "\n\n".join(text for text in (directions.focus, directions.injected) if text) or None
         place = (start - history.leading_count, end - history.leading_count)
         drops, edited = directions.focus_drops, self.records.watch(history.revision, place[1])
