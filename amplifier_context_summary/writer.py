@@ -61,7 +61,6 @@ class Writer:
     asking: Asking = field(init=False)
     session_prices: Prices = field(default_factory=Prices)
     _task: asyncio.Task[None] | None = None
-    _loop: asyncio.AbstractEventLoop | None = None
     _look_again: tuple[int, float] = (-1, 0.0)  # after so many compactions, a view is looked at from so many tokens
 
     def __post_init__(self) -> None:
@@ -89,7 +88,6 @@ class Writer:
         if self.is_running or not self.config.max_summary_calls:
             return
         self._cancel()  # a task whose loop was left; that may be run again
-        self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(request, provider, by_hand), name="amplifier-context-summary")
 
     async def _run(self, request: ViewRequest, provider: Any, by_hand: bool) -> None:
@@ -109,23 +107,23 @@ class Writer:
     @property
     def is_running(self) -> bool:
         """True if a model is being asked. A loop that was left in the middle of a call asks no more."""
-        return self._task is not None and not self._task.done() and self._loop is not None and self._loop.is_running()
+        return self._task is not None and not self._task.done() and self._task.get_loop().is_running()
 
     async def wait(self, seconds: float | None = None) -> None:
         """Wait for the task in flight, at most so long. It goes on afterwards."""
-        if self._task is not None and self._loop is asyncio.get_running_loop():
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({self._task}, timeout=seconds)
 
     async def close(self) -> None:
         """Cancel the task in flight, and wait a little for its end."""
-        if (task := self._cancel()) and self._loop is asyncio.get_running_loop():
+        if (task := self._cancel()) and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({task}, timeout=_GRACE)
 
     def _cancel(self) -> asyncio.Task[None] | None:
-        task, loop, self._task = self._task, self._loop, None
-        if task and not task.done() and loop:
-            with suppress(RuntimeError):  # the loop is closed, perhaps by its own thread just now: it runs no task
-                loop.call_soon_threadsafe(task.cancel)
+        task, self._task = self._task, None
+        if task and not task.done():
+            with suppress(RuntimeError):  # its loop is closed, perhaps by its own thread just now: it runs no task
+                task.get_loop().call_soon_threadsafe(task.cancel)
         return task
 
     # -- what -------------------------------------------------------------------------------------------------------
