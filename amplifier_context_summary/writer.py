@@ -11,17 +11,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from amplifier_context_core.compaction.checkpoint import Segment
 from amplifier_context_core.economics.budget import context_window, model_of, name_of
 from amplifier_context_core.futures import in_thread
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.session.session import Session
+from amplifier_context_core.transcript.transcript import Snapshot
 from amplifier_context_core.view.candidate import ViewRequest
+from amplifier_context_core.view.plan import ALL, CompactionJob
 from amplifier_context_core.view.sent_view import SentView, outgoing_messages
 
 from .asking import Asking, Made, OutOfDate, Question, Refused
@@ -32,7 +35,6 @@ from .config import SummaryConfig
 from .limits import Limits, Prices
 from .material import material
 from .native import checked_carrier, is_offered
-from .preview import Preview, preview
 from .records import Record, Records, digest_of
 from .request import REPAIR, Plan, prompt_text, request_text
 from .text import Text
@@ -129,9 +131,9 @@ class Writer:
     # -- what -------------------------------------------------------------------------------------------------------
 
     async def _write(self, request: ViewRequest, provider: Any, by_hand: bool) -> None:
-        found = await preview(self.session.compactor, request, "manual" if by_hand else "trigger")
-        least = _LEAST_TOKENS if by_hand else max(_LEAST_TOKENS, int(_LEAST_SHARE * found.threshold))
-        plan = await self._plan(found, request, least)
+        history, segments, threshold = await self._preview(request, by_hand)
+        least = _LEAST_TOKENS if by_hand else max(_LEAST_TOKENS, int(_LEAST_SHARE * threshold))
+        plan = await self._plan(history, segments, request, least)
         if plan is None:
             return
         self._look_again = (self.session.compactor.compactions, math.inf)  # once for each compaction
@@ -146,9 +148,25 @@ class Writer:
         if made := await self.asking.answer(question):
             await self._keep(plan, made, caller, self.limits.summary_cost - before)
 
-    async def _plan(self, found: Preview, request: ViewRequest, least: int) -> Plan | None:
+    async def _preview(self, request: ViewRequest, by_hand: bool) -> tuple[Snapshot, Sequence[Segment], int]:
+        """Return the history, the segments of a view after its next compaction, and its threshold. Changes nothing.
+
+        By hand the compaction is made now. Else it is made when the view has grown to its threshold; what comes until
+        then is taken to stay as it is.
+        """
+        compactor = self.session.compactor
+        async with compactor.lock.hold():
+            plan = await compactor.cache.choose(request)
+            given = await plan.candidate.draft()
+        growth = 0 if by_hand else max(0, plan.threshold - plan.candidate.tokens)
+        result = await compactor.maker.ladder_result(CompactionJob(plan, ALL if by_hand else None), given, growth)
+        return plan.history, result.draft.segments, plan.threshold
+
+    async def _plan(
+        self, history: Snapshot, segments: Sequence[Segment], request: ViewRequest, least: int
+    ) -> Plan | None:
         """Return what the next compaction folds and no record covers; None if that has fewer tokens than `least`."""
-        history, upto, directions = found.history, folded_upto(found.segments), self.session.compactor.directions
+        upto, directions = folded_upto(segments), self.session.compactor.directions
         # A manual compaction may fold less than was summarised ahead; its range is then asked for by itself.
         records = [record for record in await self.records.verified() if record.upto <= upto]
         newest = records[-1] if records else None
@@ -159,7 +177,7 @@ class Writer:
         if tokens < least:
             return None
         first = min(entry.seq for entry in entries)
-        chapters = [segment.chapter for segment in found.segments if segment.chapter]
+        chapters = [segment.chapter for segment in segments if segment.chapter]
         digest = {entry.first: entry.tokens for chapter in chapters for entry in chapter.entries}
         saved = tokens - sum(size for seq, size in digest.items() if seq >= first)
         focus = "\n\n".join(text for text in (directions.focus, directions.injected) if text) or None
@@ -169,7 +187,7 @@ class Writer:
         def outdated() -> str:  # a focus may quote what was erased: then the session has dropped it
             return edited() or ("its focus was dropped meanwhile" if focus and directions.focus_drops != drops else "")
 
-        former, room = newest.text if newest else Text(), text_room(found.segments, request.counter)
+        former, room = newest.text if newest else Text(), text_room(segments, request.counter)
         return Plan(entries, *place, former, request, saved, room, focus, outdated)
 
     async def _keep(self, plan: Plan, made: Made, caller: Caller, cost: float) -> None:
