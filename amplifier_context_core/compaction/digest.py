@@ -30,7 +30,7 @@ from .excerpts import excerpt, is_addressed
 from .identifiers import LONGEST, Names, identifiers, is_identifier, names_in
 from .name_choice import candidates, constants, ends_of, pick
 from .roots import root_of
-from .speech import Sentence, Speaker, joined, read, select, take_prose, word_end
+from .speech import Sentence, Speaker, joined, length, read, select, take_prose, word_end
 
 _ARGUMENT_CHARS = 120  # an argument value up to this long is quoted whole
 _CHARS_PER_TOKEN = 3.0  # identifiers cost more tokens a character than prose
@@ -341,7 +341,8 @@ def _call(
         outcome = _outcome(size, text, known, bool(changed))
     known.update(names_in(outcome))
     ranked = [*named, *candidates(hidden, 1.5), *candidates(text, 1.0)]
-    yield replace(_fact(head, outcome, ranked, known, max(30, room - len(head) // 2)), changed=changed)
+    room -= (len(head) + length(sentences)) // 2
+    yield replace(_fact(head, outcome, ranked, known, max(30, room)), changed=changed)
     if reason:  # ranked as the agent's words: a result is no person, and states no rule
         sentences = read(quote(reason, _REASON_CHARS), "agent")
         yield Fact(f"{result_entry.mark} result, a refusal", speaker="agent", sentences=sentences)
