@@ -25,6 +25,9 @@ Message = dict[str, Any]
 ROLES = frozenset({"system", "developer", "user", "assistant", "function", "tool"})
 SYSTEM_ROLES = frozenset({"system", "developer"})
 CALL_BLOCKS = frozenset({"tool_call", "tool_use"})
+# What a view shows in place of a result that is not there.
+NO_RESULT = "[no result: the call was not answered]"
+INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
 THINKING_BLOCKS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 SEALED_KEYS = frozenset({"thinking_block", "thinking_blocks", "reasoning_details"})  # docs/caching.md: copies of it
 WIRE_CONTENT = "wire_content"  # docs/caching.md: in `metadata.anthropic`, what the provider sends in place of content

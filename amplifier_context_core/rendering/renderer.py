@@ -24,7 +24,19 @@ from typing import Any, cast
 
 from ..messages.carriers import is_carrier
 from ..messages.hashing import content_hash
-from ..messages.parsing import CALL_BLOCKS, Call, Message, Result, blocks_of, calls_of, is_signed, json_text, text_of
+from ..messages.parsing import (
+    CALL_BLOCKS,
+    INTERRUPTED,
+    NO_RESULT,
+    Call,
+    Message,
+    Result,
+    blocks_of,
+    calls_of,
+    is_signed,
+    json_text,
+    text_of,
+)
 from ..messages.tokens import TokenCounter, count_message_tokens
 from ..messages.usage import Response
 from ..transcript.entry import Entry
@@ -40,8 +52,6 @@ from .summaries import ResultSummaries, Summaries
 from .thinking import only_thinking, thinking_in_place, without_thinking
 from .truncate import clip_text
 
-NO_RESULT = "[no result: the call was not answered]"
-INTERRUPTED = "[interrupted: the call was stopped before it returned a result]"
 NO_OUTPUT = "(no output)"
 EMPTY_MESSAGE = "(empty message)"
 OPENING: Message = {"role": "user", "content": "(The conversation begins with the following.)"}

@@ -10,7 +10,17 @@ from typing import cast
 
 from ..errors import InvalidMessage
 from ..futures import YIELD_EVERY, LoopTurns, in_thread, in_thread_if
-from ..messages.parsing import SYSTEM_ROLES, Message, MessageInfo, ParsedMessage, parse_message
+from ..messages.parsing import (
+    INTERRUPTED,
+    NO_RESULT,
+    SYSTEM_ROLES,
+    Message,
+    MessageInfo,
+    ParsedMessage,
+    parse_message,
+    result_text,
+    results_of,
+)
 from ..messages.timestamps import timestamp_of
 from .alignment import Order, align, same_message
 from .entry import Entry
@@ -66,8 +76,7 @@ async def alignment_of(
         return same, []
     only_adds = same == len(stored) == matched
     rest = await parse_all(incoming[matched:], matched) if only_adds or views else []
-    # A view that shows all of the history may end with more: results in the place of those that are still to come.
-    may_be_view = not only_adds or any(info.answered_ids for _, info in rest[:1])
+    may_be_view = not only_adds or any(_is_placeholder(message) for message, _ in rest[:1])
     if views is None and may_be_view:
         return None
     if views:
@@ -113,6 +122,12 @@ async def parse_all(incoming: Sequence[object], start: int = 0) -> list[ParsedMe
             raise InvalidMessage(f"messages[{index}].{field}", text) from None
         await turns.give()
     return read
+
+
+def _is_placeholder(message: Message) -> bool:
+    """True for what a view that shows all of a history has after it, while a result is still to come."""
+    texts = (result_text(result.content) for result in results_of(message))
+    return any(text in (NO_RESULT, INTERRUPTED) for text in texts)
 
 
 def _is_filtered(entry: Entry, raw: object) -> bool:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amplifier_context_core.messages.parsing import ROLES, parse_message
+from amplifier_context_core.messages.parsing import NO_RESULT, ROLES, parse_message
 from amplifier_context_core.rendering.merge import merge_consecutive
 from amplifier_context_core.rendering.provider_limits import (
     safe_call_id,
@@ -17,7 +17,6 @@ from amplifier_context_core.rendering.provider_limits import (
     wants_short_ids,
     with_short_ids,
 )
-from amplifier_context_core.rendering.renderer import NO_RESULT
 from amplifier_context_core.rendering.rounds import REACH, Round, RoundList, rounds_with
 from amplifier_context_core.rendering.sendable import is_left_out
 from amplifier_context_core.transcript.entry import Entry

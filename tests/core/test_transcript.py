@@ -1,6 +1,6 @@
 """The transcript: marks, turns, snapshots, and its alignment with what a host hands in or a store holds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from amplifier_context_core.economics.meter import Units
 from amplifier_context_core.errors import NotLoaded
 from amplifier_context_core.history.reconcile import Change, reconcile
-from amplifier_context_core.messages.parsing import parse_message
+from amplifier_context_core.messages.parsing import NO_RESULT, ParsedMessage, parse_message
 from amplifier_context_core.transcript.alignment import Order, align
 from amplifier_context_core.transcript.entry import Entry, seq_of
+from amplifier_context_core.transcript.matching import alignment_of
 from amplifier_context_core.transcript.transcript import Snapshot, Transcript
 from amplifier_context_core.view.directions import check_pin
 from tests.core.drafts import transcript
@@ -114,6 +115,19 @@ def test_an_empty_list_empties_the_history_and_another_tool_is_another_call() ->
 def test_the_same_text_at_another_time_is_an_echo_where_nothing_matches_better() -> None:
     first, second = (user("x", metadata={"timestamp": f"{year}-01-01T00:00:01.000+00:00"}) for year in (2026, 2027))
     assert isinstance(aligned([first], [second])[0], Entry)
+
+
+async def test_a_list_that_only_adds_is_compared_with_no_view_unless_it_adds_a_placeholder() -> None:
+    async def unknown(items: Sequence[ParsedMessage]) -> Sequence[ParsedMessage]:
+        return items
+
+    stored = [user("Do it."), call("a")]
+    history = transcript(stored).snapshot()
+    for new in (result("a"), user("more"), says("done")):
+        found = await alignment_of(history, [*stored, new], None, unknown)
+        assert found is not None, "to compare it would read the whole list again"
+        assert found[0] == 2
+    assert await alignment_of(history, [*stored, result("a", NO_RESULT)], None, unknown) is None
 
 
 def test_large_lists_are_aligned_too() -> None:
