@@ -315,7 +315,8 @@ def _call(
     """Yield a call with its outcome, and then, of one that a person refused, the reason."""
     arguments, sentences = _without_prose(arguments_of(call))
     shown, hidden, named = _show_call(arguments, max(_LEAST_ARGUMENTS, room // 2), known)
-    head = f"{entry.mark} {single_line(call.name)[:60] or 'call'} {shown}".rstrip()
+    name = single_line(call.name)[:60] or "call"
+    head = f"{entry.mark} {name} {shown}".rstrip()
     known.update(names_in(shown))
     if call.name == RECALL_TOOL:  # its result is a copy: a chapter has the facts of the original
         yield Fact(head)
@@ -323,7 +324,6 @@ def _call(
     changed = _changed_file(arguments)
     if sentences:
         known.update(names_in(joined(sentences)))
-        name = single_line(call.name)[:60] or "call"
         yield Fact(f"{entry.mark} {name}, text", speaker="agent", sentences=_beside_calls(sentences))
     if found is None:
         fact = _fact(head, "no result", candidates(hidden, 1.5), known, room // 2)
